@@ -1,0 +1,5 @@
+"""The `galley` command."""
+
+
+def main() -> None:
+    """Run the command line."""
