@@ -1,0 +1,1 @@
+"""Versioned model artifacts in an object store: digests, signatures and releases."""

@@ -1,0 +1,136 @@
+"""Puts a published version behind the stack's gateway, one replica after the other."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import httpx
+
+from serving.errors import StackError
+from serving.gateway.routes import ModelRoute, max_request_bytes
+from serving.local.gateway import endpoint, read_gateway, requests_in_flight, swap
+from serving.local.home import Home, State
+from serving.local.replica import Deployment, materialize, read_deployments, write_deployments
+from serving.registry.manifest import Manifest
+from serving.spec import ModelSpec
+
+LOAD_SECONDS = 120.0
+IDLE_SECONDS = 10.0
+REQUEST_SECONDS = 30.0
+
+Teller = Callable[[str], None]
+
+
+def deploy(
+    home: Home, spec: ModelSpec, manifest: Manifest, tell: Teller = lambda _: None
+) -> ModelRoute:
+    """Serve this version of a model, and no other, without a failed request.
+
+    With two or more replicas, each in turn is taken out of rotation, loads the version, and comes
+    back under the new route; the first one moves all traffic.
+
+    Args:
+        home: the running stack.
+        spec: limits of the route.
+        manifest: the published version.
+        tell: called with each step in plain words.
+
+    Raises:
+        GalleyError: a replica could not load it; the version that was served before is served
+            again.
+    """
+    with home.lock():
+        state = home.running_state()
+        before = read_gateway(home).route(spec.name)
+        after = ModelRoute(
+            model=spec.name,
+            version=manifest.version,
+            digest=manifest.digest,
+            max_request_bytes=max_request_bytes(spec),
+            timeout_seconds=REQUEST_SECONDS,
+            endpoints=(),
+        )
+        touched: list[str] = []
+        try:
+            for replica in state.replica_names:
+                touched.append(replica)
+                _move(home, state, replica, after, tell)
+        except BaseException:
+            tell(f"taking back {spec.name} version {manifest.version}")
+            for replica in reversed(touched):
+                _restore(home, state, replica, spec.name, before, tell)
+            raise
+        return after
+
+
+def _move(home: Home, state: State, replica: str, target: ModelRoute, tell: Teller) -> None:
+    """Take one replica out of rotation, load the target version, and route to it."""
+    here = endpoint(state, replica)
+    current = read_gateway(home).route(target.model)
+    # The only replica of a version stays in rotation until the new one has taken over.
+    if current and here in current.endpoints and len(current.endpoints) > 1:
+        left = tuple(at for at in current.endpoints if at != here)
+        swap(home, state, read_gateway(home).with_route(replace(current, endpoints=left)))
+        _wait_until_idle(state, current, replica)
+    _load(home, state, replica, target, tell)
+    current = read_gateway(home).route(target.model)
+    joined = current.endpoints if current and current.same_version(target) else ()
+    endpoints = tuple(dict.fromkeys((*joined, here)))
+    swap(home, state, read_gateway(home).with_route(replace(target, endpoints=endpoints)))
+    tell(f"{replica} serves {target.model} version {target.version}")
+
+
+def _restore(
+    home: Home, state: State, replica: str, model: str, before: ModelRoute | None, tell: Teller
+) -> None:
+    if before:
+        _move(home, state, replica, before, tell)
+        return
+    swap(home, state, read_gateway(home).without(model))
+    rest = tuple(each for each in read_deployments(home, replica) if each.model != model)
+    write_deployments(home, replica, rest)
+    _post(state, replica, f"/v2/repository/models/{model}/unload")
+
+
+def _load(home: Home, state: State, replica: str, target: ModelRoute, tell: Teller) -> None:
+    """Make the replica's Triton load the version; returns when it is warmed up and ready."""
+    deployment = Deployment(model=target.model, version=target.version, digest=target.digest)
+    others = tuple(each for each in read_deployments(home, replica) if each.model != target.model)
+    notes = materialize(home, replica, deployment)
+    # Recorded before it is done: a replica that crashes while loading comes back with it.
+    write_deployments(home, replica, (*others, deployment))
+    for note in notes:
+        tell(f"{replica}: {note}")
+    answer = _post(state, replica, f"/v2/repository/models/{target.model}/load")
+    if not answer.is_success:
+        raise StackError(
+            f"{replica} could not load {target.model} version {target.version}: "
+            f"{_error(answer)}; see: galley logs {replica}"
+        )
+
+
+def _post(state: State, replica: str, path: str) -> httpx.Response:
+    url = f"http://{state.address(f'{replica}-http')}{path}"
+    try:
+        return httpx.post(url, json={}, timeout=LOAD_SECONDS, trust_env=False)
+    except httpx.HTTPError as error:
+        raise StackError(
+            f"{replica} does not answer ({error}); see: galley logs {replica}"
+        ) from error
+
+
+def _error(answer: httpx.Response) -> str:
+    try:
+        text = str(answer.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        text = answer.text or f"HTTP {answer.status_code}"
+    return " ".join(text.split())[:500]
+
+
+def _wait_until_idle(state: State, route: ModelRoute, replica: str) -> None:
+    """Wait until the replica has answered what was sent to it under this route."""
+    deadline = time.monotonic() + IDLE_SECONDS
+    while requests_in_flight(state, route, endpoint(state, replica)):
+        if time.monotonic() > deadline:
+            return  # Triton itself finishes requests of a version before it unloads it.
+        time.sleep(0.02)

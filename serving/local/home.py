@@ -1,0 +1,140 @@
+"""The folder of one local stack: what is in it, and the state that is kept there."""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from serving.errors import StackError
+
+
+class Secrets(BaseModel):
+    """Made at `up`, kept in a file that only its owner reads, shown nowhere."""
+
+    model_config = ConfigDict(frozen=True)
+    s3_access_key: str
+    s3_secret_key: str
+    supervisor_password: str
+
+    @classmethod
+    def generate(cls) -> "Secrets":
+        """New random secrets."""
+        return cls(
+            s3_access_key=secrets.token_hex(8),
+            s3_secret_key=secrets.token_hex(20),
+            supervisor_password=secrets.token_hex(16),
+        )
+
+
+class State(BaseModel):
+    """What a running stack is: its identity, its ports, its number of Triton replicas."""
+
+    model_config = ConfigDict(frozen=True)
+    stack_id: str
+    replicas: int
+    ports: dict[str, int]
+
+    def address(self, port: str) -> str:
+        """`host:port` of the named port."""
+        return f"127.0.0.1:{self.ports[port]}"
+
+    @property
+    def gateway_url(self) -> str:
+        """Where clients send requests."""
+        return f"http://{self.address('gateway')}"
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """Names of the Triton replicas."""
+        return tuple(f"triton-{n}" for n in range(self.replicas))
+
+
+class Home:
+    """Paths of one local stack."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state_file = root / "stack.json"
+        self.secrets_file = root / "secrets.json"
+        self.deployments_file = root / "deployments.json"
+        self.supervisor_conf = root / "supervisord.conf"
+        self.supervisor_pid = root / "supervisord.pid"
+        self.logs = root / "logs"
+        self.store = root / "store"
+        self.artifacts = root / "artifacts"
+        self.envoy = root / "envoy"
+        self.backends = root / "backends"
+
+    def replica(self, name: str) -> Path:
+        """Folder of one Triton replica."""
+        return self.root / "replicas" / name
+
+    def state(self) -> State | None:
+        """The recorded stack, or None where none was started."""
+        try:
+            return State.model_validate_json(self.state_file.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def secrets(self) -> Secrets:
+        """The stack's secrets."""
+        return Secrets.model_validate_json(self.secrets_file.read_bytes())
+
+    def running_state(self) -> State:
+        """The recorded stack.
+
+        Raises:
+            StackError: none was started.
+        """
+        state = self.state()
+        if state is None:
+            raise StackError(f"no local stack at {self.root}; run: galley up")
+        return state
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the stack for changes, so that two commands cannot start or deploy at once.
+
+        Raises:
+            StackError: another command holds it.
+        """
+        path = self.root / "lock"
+        self.root.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as handle:
+            try:
+                flock(handle, LOCK_EX | LOCK_NB)
+                # `down` removes the folder while it holds the lock: a file that is no longer
+                # there locks nothing.
+                held = path.stat().st_ino == os.fstat(handle.fileno()).st_ino
+            except OSError:
+                held = False
+            if not held:
+                raise StackError(
+                    f"stack={self.root} is being changed by another galley command; wait for it"
+                )
+            yield
+
+
+def write_atomically(path: Path, content: str, *, private: bool = False) -> None:
+    """Replace `path` in one step, so that a reader sees the old or the new content, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o644)
+    try:
+        with os.fdopen(descriptor, "w") as handle:
+            handle.write(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` by `value` as JSON, in one step."""
+    write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")

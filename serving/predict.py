@@ -1,0 +1,78 @@
+"""Answers about files, through the gateway: a recipe encodes and decodes where the model has one."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from serving.errors import InputError
+from serving.inference import Metadata, check_inputs, infer, metadata
+from serving.recipes import RECIPES, Recipe, recipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+TIMEOUT_SECONDS = 30.0
+# Requests in flight at once; enough to fill batches on a laptop, too few to queue for long.
+CONCURRENCY = 8
+
+Answer = tuple[str | float, ...]
+
+
+def predict_files(base_url: str, model: str, files: Sequence[Path]) -> list[tuple[Path, Answer]]:
+    """The model's answer about each file, in order.
+
+    A shipped model takes the file as its recipe says. Any other takes JSON that maps each input's
+    name to its values, and answers with the values of all outputs.
+
+    Raises:
+        InputError: a file cannot be read or does not fit the model; or there is no such model.
+        InfrastructureError: the gateway cannot be reached or cannot answer.
+    """
+    with httpx.Client(trust_env=False) as client:
+        described = metadata(base_url, model, timeout_seconds=TIMEOUT_SECONDS, client=client)
+        by_recipe = recipe(model) if model in RECIPES else None
+
+        def ask(path: Path) -> tuple[Path, Answer]:
+            if not path.exists():
+                raise InputError(f"file={path} does not exist; name one that does")
+            decided = by_recipe.encode(path) if by_recipe else _from_json(path, described)
+            if isinstance(decided, str):
+                return path, (decided, 1.0)
+            inputs = decided if isinstance(decided, dict) else {by_recipe.INPUT: decided[None]}
+            check_inputs(described, inputs)
+            outputs = infer(
+                base_url, model, inputs, timeout_seconds=TIMEOUT_SECONDS, client=client
+            )
+            return path, _answer(by_recipe, outputs)
+
+        with ThreadPoolExecutor(CONCURRENCY) as pool:
+            return list(pool.map(ask, files))
+
+
+def _answer(by_recipe: Recipe | None, outputs: "dict[str, NDArray[Any]]") -> Answer:
+    if by_recipe:
+        decoded = by_recipe.decode(outputs[by_recipe.OUTPUT][0])
+        return decoded if isinstance(decoded, tuple) else (decoded,)
+    return tuple(value for output in outputs.values() for value in output.ravel().tolist())
+
+
+def _from_json(path: Path, described: Metadata) -> "dict[str, NDArray[np.generic]]":
+    import numpy as np
+    from tritonclient.utils import triton_to_np_dtype
+
+    types = {tensor.name: triton_to_np_dtype(tensor.datatype) for tensor in described.inputs}
+    try:
+        values = json.loads(path.read_bytes())
+        return {
+            name: np.asarray(value, dtype=types.get(name)) for name, value in dict(values).items()
+        }
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(
+            f"file={path} cannot be sent ({error}); write JSON that maps each of "
+            f"{', '.join(types)} to its values, batch axis first"
+        ) from error
