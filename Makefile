@@ -22,7 +22,8 @@ demo: install ## start the local stack, publish two models, check real answers
 	@.venv/bin/galley demo
 
 test: install check ## everything CI runs: lint, types, import contracts, fast tests, live tests
-	@.venv/bin/pytest
+	@.venv/bin/pytest -n auto -m "not live"
+	@.venv/bin/pytest -m live
 
 check: install ## lint, types, import contracts
 	@.venv/bin/ruff check .

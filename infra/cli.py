@@ -81,7 +81,8 @@ def demo(home: serving.local.commands.HomeOption = None, json: Json = False) -> 
             ("model", "asked about", "answered"),
             [(check.model, *example) for check in checks for example in check.examples],
         )
-        print_line(f"{'all answers agree' if good else 'ANSWERS DIFFER'}; gateway {state.gateway_url}")
+        verdict = "all answers agree" if good else "ANSWERS DIFFER"
+        print_line(f"{verdict}; gateway {state.gateway_url}")
         print_line("try:  galley predict filetype --file README.md")
         print_line("see:  galley status    stop: galley down")
     if not good:
@@ -108,6 +109,10 @@ _DISK = {
     errno.EDQUOT: "the quota is used up; free some and run the same command again",
     errno.EFBIG: "larger than this system lets a file be",
     errno.EROFS: "the file system is read-only; use another folder",
+    errno.EACCES: "this user may not use it; have its owner allow it, or use another",
+    errno.ENOTDIR: "a file is where a folder must be; use another folder",
+    errno.EEXIST: "a file is where a folder must be; use another folder",
+    errno.ENAMETOOLONG: "its name is longer than this system lets a name be",
 }
 
 

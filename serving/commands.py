@@ -84,7 +84,7 @@ def predict(
         print_json([{"file": str(path), "answer": answer} for path, answer in answers])
         return
     for path, answer in answers:
-        text = " ".join(f"{part:.4f}" if isinstance(part, float) else part for part in answer)
+        text = " ".join(f"{part:.4f}" if isinstance(part, float) else str(part) for part in answer)
         print_line(text if len(answers) == 1 else f"{path}: {text}")
 
 

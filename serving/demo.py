@@ -60,7 +60,7 @@ def run(home: Home, tell: Teller) -> tuple[State, tuple[Check, ...]]:
         tell(f"publishing {model}")
         spec = spec_of(model, specs_folder())
         with TemporaryDirectory(prefix="galley-") as folder, local_store(home) as store:
-            files = gather(spec, None, Path(folder))
+            files = gather(spec, None, Path(folder), specs_folder())
             published = publish(
                 store,
                 spec,
@@ -117,7 +117,8 @@ def _check_ranker(state: State, version: int, digest: str, files: dict[str, Path
         digest=digest,
         requests=len(scores),
         agreed=sum(
-            abs(ours - theirs) <= TOLERANCE for ours, theirs in zip(scores, expected, strict=True)
+            bool(abs(ours - theirs) <= TOLERANCE)
+            for ours, theirs in zip(scores, expected, strict=True)
         ),
         reference=f"numpy in float64, within {TOLERANCE:g}",
         p50_ms=_quantile(times, 0.50),
@@ -151,4 +152,6 @@ def _quantile(times_ms: list[float], share: float) -> float:
 
 
 def _named(path: Path) -> str:
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+    inside = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    # A package's path says little and fills the screen.
+    return str(inside) if len(inside.parts) < 4 else f".../{path.name}"

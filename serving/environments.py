@@ -33,7 +33,8 @@ def open_store(environment: str) -> "Store":
     bucket = os.environ.get("GALLEY_REGISTRY_BUCKET")
     if not bucket:
         raise InputError(
-            f"env={environment} has no registry here; set GALLEY_REGISTRY_BUCKET, or use --env local"
+            f"env={environment} has no registry here; set GALLEY_REGISTRY_BUCKET, or use --env "
+            "local"
         )
     return Store(
         StoreConfig(
@@ -47,14 +48,18 @@ def open_store(environment: str) -> "Store":
 
 
 def local_store(home: Home) -> "Store":
-    """The registry of one local stack."""
+    """The registry of one local stack.
+
+    Raises:
+        StackError: no local stack is running.
+    """
     from serving.registry.store import Store, StoreConfig
 
-    secrets = home.secrets()
+    state, secrets = home.running_state(), home.secrets()
     return Store(
         StoreConfig(
             bucket=BUCKET,
-            endpoint_url=f"http://{home.running_state().address('s3')}",
+            endpoint_url=f"http://{state.address('s3')}",
             region="us-east-1",
             access_key=secrets.s3_access_key,
             secret_key=secrets.s3_secret_key,

@@ -1,4 +1,4 @@
-"""Answers about files, through the gateway: a recipe encodes and decodes where the model has one."""
+"""Answers about files, through the gateway; a recipe encodes and decodes where there is one."""
 
 import json
 from collections.abc import Sequence
@@ -33,21 +33,23 @@ def predict_files(base_url: str, model: str, files: Sequence[Path]) -> list[tupl
         InputError: a file cannot be read or does not fit the model; or there is no such model.
         InfrastructureError: the gateway cannot be reached or cannot answer.
     """
+    for path in files:
+        if not path.exists():
+            raise InputError(f"file={path} does not exist; name one that does")
     with httpx.Client(trust_env=False) as client:
         described = metadata(base_url, model, timeout_seconds=TIMEOUT_SECONDS, client=client)
         by_recipe = recipe(model) if model in RECIPES else None
 
         def ask(path: Path) -> tuple[Path, Answer]:
-            if not path.exists():
-                raise InputError(f"file={path} does not exist; name one that does")
-            decided = by_recipe.encode(path) if by_recipe else _from_json(path, described)
-            if isinstance(decided, str):
-                return path, (decided, 1.0)
-            inputs = decided if isinstance(decided, dict) else {by_recipe.INPUT: decided[None]}
+            if by_recipe is None:
+                inputs = _from_json(path, described)
+            else:
+                encoded = by_recipe.encode(path)
+                if isinstance(encoded, str):
+                    return path, (encoded, 1.0)
+                inputs = {by_recipe.INPUT: encoded[None]}
             check_inputs(described, inputs)
-            outputs = infer(
-                base_url, model, inputs, timeout_seconds=TIMEOUT_SECONDS, client=client
-            )
+            outputs = infer(base_url, model, inputs, timeout_seconds=TIMEOUT_SECONDS, client=client)
             return path, _answer(by_recipe, outputs)
 
         with ThreadPoolExecutor(CONCURRENCY) as pool:
@@ -58,7 +60,10 @@ def _answer(by_recipe: Recipe | None, outputs: "dict[str, NDArray[Any]]") -> Ans
     if by_recipe:
         decoded = by_recipe.decode(outputs[by_recipe.OUTPUT][0])
         return decoded if isinstance(decoded, tuple) else (decoded,)
-    return tuple(value for output in outputs.values() for value in output.ravel().tolist())
+    values = (value for output in outputs.values() for value in output.ravel().tolist())
+    return tuple(
+        value.decode(errors="replace") if isinstance(value, bytes) else value for value in values
+    )
 
 
 def _from_json(path: Path, described: Metadata) -> "dict[str, NDArray[np.generic]]":
@@ -71,7 +76,7 @@ def _from_json(path: Path, described: Metadata) -> "dict[str, NDArray[np.generic
         return {
             name: np.asarray(value, dtype=types.get(name)) for name, value in dict(values).items()
         }
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(
             f"file={path} cannot be sent ({error}); write JSON that maps each of "
             f"{', '.join(types)} to its values, batch axis first"

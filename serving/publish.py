@@ -13,6 +13,7 @@ from serving.registry.store import Progress, Store, quiet
 from serving.spec import ModelSpec, load_spec
 
 CONFIG = "config.pbtxt"
+WARMUP = "warmup"
 
 
 def spec_of(model: str, folder: Path) -> ModelSpec:
@@ -29,17 +30,31 @@ def spec_of(model: str, folder: Path) -> ModelSpec:
     return load_spec(path)
 
 
-def gather(spec: ModelSpec, given: Path | None, folder: Path) -> dict[str, Path]:
+def gather(spec: ModelSpec, given: Path | None, folder: Path, specs: Path) -> dict[str, Path]:
     """The files of a version before its config: path in the version → local path.
 
     Args:
         spec: the model.
         given: the artifact, or a folder of its files; None takes the shipped recipe.
         folder: an empty folder for files that are made here.
+        specs: the folder of the specs; warm-up samples lie in `<model>/warmup` of it.
 
     Raises:
         InputError: there is no such file, or nothing was given and no recipe exists.
     """
+    return _artifact(spec, given, folder) | _warmup_files(spec, specs)
+
+
+def _warmup_files(spec: ModelSpec, specs: Path) -> dict[str, Path]:
+    samples = (sample for warmup in spec.warmup for sample in (warmup.inputs or {}).values())
+    return {
+        f"{WARMUP}/{sample.file}": specs / spec.name / WARMUP / sample.file
+        for sample in samples
+        if sample.file is not None
+    }
+
+
+def _artifact(spec: ModelSpec, given: Path | None, folder: Path) -> dict[str, Path]:
     if given is None:
         if spec.name not in RECIPES:
             raise InputError(

@@ -1,0 +1,1 @@
+"""The gateway: routes as one model, and Envoy's configuration made of them."""

@@ -19,6 +19,11 @@ ROUTES = "models"
 SERVERS_CLUSTER = "servers"
 # What a request may be repeated for on another replica: only what cannot have run.
 RETRY_ON = "connect-failure,refused-stream,reset-before-request"
+# Models that the answer to an unknown path names.
+LISTED_MODELS = 50
+
+# Turns Triton's wrong 500s into 400s.
+CLIENT_ERRORS = Path(__file__).with_name("client_errors.lua")
 
 _EXTENSIONS = "type.googleapis.com/envoy.extensions"
 _HTTP = f"{_EXTENSIONS}.filters.http"
@@ -64,8 +69,8 @@ def render_watched(gateway: Gateway, folder: Path) -> dict[str, str]:
 
 def version_of(resources: str) -> str:
     """The version that Envoy reports once it has taken over these resources."""
-    version: str = yaml.safe_load(resources)["version_info"]
-    return version
+    # Always the first line; reading all of it takes most of a second with many models.
+    return resources.partition("\n")[0].removeprefix("version_info: ")
 
 
 def _listener(port: int, folder: Path) -> Json:
@@ -75,6 +80,11 @@ def _listener(port: int, folder: Path) -> Json:
         "rds": {"route_config_name": ROUTES, "config_source": _file(folder, "rds.yaml")},
         "http_filters": [
             _filter("envoy.filters.http.buffer", "buffer.v3.Buffer", max_request_bytes=65_536),
+            _filter(
+                "envoy.filters.http.lua",
+                "lua.v3.Lua",
+                default_source_code={"inline_string": CLIENT_ERRORS.read_text()},
+            ),
             _filter("envoy.filters.http.router", "router.v3.Router"),
         ],
         "access_log": [_access_log()],
@@ -112,25 +122,25 @@ def _listener(port: int, folder: Path) -> Json:
 def _routes(gateway: Gateway) -> Json:
     routes = [route for model in gateway.models for route in _model_routes(model)]
     routes += [_server_route(path) for path in ("/v2", "/v2/health/live", "/v2/health/ready")]
-    deployed = ", ".join(model.model for model in gateway.models) or "none"
+    # Plain text: the listener makes JSON of everything that Envoy answers by itself.
+    nothing = f"no such path or model at this gateway; models: {_deployed(gateway)}"
     routes.append(
         {
             "match": {"prefix": "/"},
-            "direct_response": {
-                "status": 404,
-                "body": {
-                    "inline_string": json.dumps(
-                        {"error": f"no such path or model at this gateway; models: {deployed}"}
-                    )
-                },
-            },
-            "response_headers_to_add": [_header("content-type", "application/json")],
+            "direct_response": {"status": 404, "body": {"inline_string": nothing}},
         }
     )
     return {
         "name": ROUTES,
         "virtual_hosts": [{"name": "models", "domains": ["*"], "routes": routes}],
     }
+
+
+def _deployed(gateway: Gateway) -> str:
+    names = [model.model for model in gateway.models]
+    # Envoy rejects all routes where an answer of its own is longer than 4,096 bytes.
+    more = f" and {len(names) - LISTED_MODELS} more" if len(names) > LISTED_MODELS else ""
+    return ", ".join(names[:LISTED_MODELS]) + more or "none"
 
 
 def _version_path(model: ModelRoute) -> str:
@@ -245,25 +255,25 @@ def _endpoints(cluster: str, endpoints: tuple[Endpoint, ...]) -> Json:
 
 def _local_replies() -> Json:
     """Errors that Envoy answers by itself, as JSON like the model server's own."""
-    too_large = {
-        "filter": {
-            "status_code_filter": {
-                "comparison": {
-                    "op": "EQ",
-                    "value": {"default_value": 413, "runtime_key": "galley.too_large"},
-                }
-            }
-        },
-        "body_format_override": {
-            "json_format": {
-                "error": "request body is larger than the "
-                "%METADATA(ROUTE:galley:max_request_bytes)% bytes that a full batch needs"
-            }
-        },
-    }
+    too_large = (
+        "request body is larger than the %METADATA(ROUTE:galley:max_request_bytes)% bytes that a "
+        "full batch needs"
+    )
     return {
-        "mappers": [too_large],
+        "mappers": [
+            _reply(413, too_large),
+            # Envoy's own body of these is empty.
+            _reply(400, "the gateway refuses the request: %RESPONSE_CODE_DETAILS%"),
+        ],
         "body_format": {"json_format": {"error": "%LOCAL_REPLY_BODY%"}},
+    }
+
+
+def _reply(status: int, error: str) -> Json:
+    code = {"default_value": status, "runtime_key": f"galley.reply_{status}"}
+    return {
+        "filter": {"status_code_filter": {"comparison": {"op": "EQ", "value": code}}},
+        "body_format_override": {"json_format": {"error": error}},
     }
 
 

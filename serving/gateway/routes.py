@@ -1,13 +1,18 @@
 """What the gateway does, as one model that knows nothing of Envoy."""
 
+import math
 from dataclasses import dataclass, replace
 
+from serving.engines.kinds import TritonEngine
 from serving.spec import ModelSpec
+from serving.tensors import ITEM_BYTES
 
 # JSON writes a number in up to this many bytes, separator included ("-1.2345678901234567e-308, ").
-JSON_BYTES_PER_ELEMENT = 25
+JSON_BYTES_PER_ELEMENT = 26
+# Each axis may put brackets around every element.
+JSON_BYTES_PER_AXIS = 2
 JSON_OVERHEAD_BYTES = 64 * 1024
-# Triton's own limit on an HTTP body, and so the most that is let through for open dims.
+# Triton's own limit on an HTTP body, and so the most that is let through where sizes are open.
 LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 
 
@@ -66,16 +71,16 @@ class Gateway:
 def max_request_bytes(spec: ModelSpec) -> int:
     """Largest body that a full batch of the spec's inputs needs, as JSON, in bytes.
 
-    Open dims (-1) have no largest tensor; they get the model server's own limit.
+    Where a request has no largest size (open dims, strings, no tensors at all) this is the model
+    server's own limit.
     """
-    elements = 0
-    for tensor in spec.inputs:
-        count = 1
-        for dim in tensor.dims:
-            if dim < 0:
-                return LARGEST_REQUEST_BYTES
-            count *= dim
-        elements += count
-    batch = max(1, getattr(spec.engine, "max_batch_size", 1))
-    size = elements * batch * JSON_BYTES_PER_ELEMENT + JSON_OVERHEAD_BYTES
+    if not isinstance(spec.engine, TritonEngine) or any(
+        tensor.is_open or ITEM_BYTES[tensor.data_type] is None for tensor in spec.inputs
+    ):
+        return LARGEST_REQUEST_BYTES
+    row_bytes = sum(
+        math.prod(tensor.dims) * (JSON_BYTES_PER_ELEMENT + JSON_BYTES_PER_AXIS * len(tensor.dims))
+        for tensor in spec.inputs
+    )
+    size = row_bytes * spec.engine.largest_batch + JSON_OVERHEAD_BYTES
     return min(size, LARGEST_REQUEST_BYTES)

@@ -1,0 +1,1 @@
+"""The local stack: real servers as supervised processes on loopback."""

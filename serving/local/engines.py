@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,8 @@ def _binary(path: Path, wheel: str) -> Path:
 
 def _describe(python: Path) -> dict[str, str]:
     try:
-        done = subprocess.run([python, "-c", _DESCRIBE], capture_output=True, check=True, timeout=30)
+        command = [str(python), "-c", _DESCRIBE]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=30)
         about: dict[str, str] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise StackError(
@@ -109,9 +111,13 @@ def _check_stub(stub: Path, version: str, library_path: str) -> None:
             f"engines python={version} has no Triton stub; the wheel carries stubs up to 3.13 and "
             "numpy 1.26 ends at 3.12; run: rm -r .engines && make install ENGINES_PYTHON=3.11"
         )
-    environment = {**os.environ, "LD_LIBRARY_PATH": library_path}
+    environment = {**os.environ, "LD_LIBRARY_PATH": library_path, "LC_ALL": "C"}
     links = subprocess.run(
-        ["/usr/bin/ldd", stub], capture_output=True, text=True, env=environment, check=False
+        [shutil.which("ldd") or "/usr/bin/ldd", stub],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     ).stdout
     missing = [line.split()[0] for line in links.splitlines() if "not found" in line]
     if missing:

@@ -9,18 +9,28 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from serving.errors import StackError
+
+
+# Everything that a stack puts into its folder, and so all that `down` may remove from it.
+ENTRIES = frozenset(
+    {
+        *("lock", "stack.json", "secrets.json", "s3.json", "supervisord.conf", "supervisord.pid"),
+        *("logs", "store", "artifacts", "envoy", "backends", "replicas"),
+        *("filer.sock", "s3.sock"),
+    }
+)
 
 
 class Secrets(BaseModel):
     """Made at `up`, kept in a file that only its owner reads, shown nowhere."""
 
     model_config = ConfigDict(frozen=True)
-    s3_access_key: str
-    s3_secret_key: str
-    supervisor_password: str
+    s3_access_key: str = Field(repr=False)
+    s3_secret_key: str = Field(repr=False)
+    supervisor_password: str = Field(repr=False)
 
     @classmethod
     def generate(cls) -> "Secrets":
@@ -55,6 +65,11 @@ class State(BaseModel):
         return tuple(f"triton-{n}" for n in range(self.replicas))
 
 
+def is_own(name: str) -> bool:
+    """Whether a stack makes an entry of this name, or a half-written one of it."""
+    return name in ENTRIES or any(name.startswith(f".{entry}.") for entry in ENTRIES)
+
+
 class Home:
     """Paths of one local stack."""
 
@@ -62,7 +77,6 @@ class Home:
         self.root = root
         self.state_file = root / "stack.json"
         self.secrets_file = root / "secrets.json"
-        self.deployments_file = root / "deployments.json"
         self.supervisor_conf = root / "supervisord.conf"
         self.supervisor_pid = root / "supervisord.pid"
         self.logs = root / "logs"
@@ -76,11 +90,19 @@ class Home:
         return self.root / "replicas" / name
 
     def state(self) -> State | None:
-        """The recorded stack, or None where none was started."""
+        """The recorded stack, or None where none was started.
+
+        Raises:
+            StackError: the record is damaged.
+        """
         try:
             return State.model_validate_json(self.state_file.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except ValidationError as error:
+            raise StackError(
+                f"{self.state_file} is damaged; stop its processes and remove {self.root}"
+            ) from error
 
     def secrets(self) -> Secrets:
         """The stack's secrets."""
@@ -125,9 +147,10 @@ def write_atomically(path: Path, content: str, *, private: bool = False) -> None
     """Replace `path` in one step, so that a reader sees the old or the new content, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o644)
+    mode = 0o600 if private else 0o644
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        with os.fdopen(descriptor, "w") as handle:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
             handle.write(content)
         temporary.replace(path)
     except BaseException:

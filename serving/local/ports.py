@@ -4,6 +4,7 @@ A port of that range can be taken by any outgoing connection between the moment 
 the moment its server binds it.
 """
 
+import errno
 import random
 import socket
 from collections.abc import Sequence
@@ -18,14 +19,18 @@ _CLIENT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 def is_free(port: int) -> bool:
     """Whether a server could bind `port` on loopback now."""
+    try:
+        _bind(port)
+    except OSError:
+        return False
+    return True
+
+
+def _bind(port: int) -> None:
     with socket.socket() as probe:
         # As servers do: a port whose last connections are in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
+        probe.bind((LOOPBACK, port))
 
 
 def choose_ports(
@@ -34,15 +39,19 @@ def choose_ports(
     """A free port for each name; those in `wanted` are taken as they are.
 
     Raises:
-        InputError: a wanted port is taken.
+        InputError: a wanted port is taken, or not this user's to open.
         StackError: not enough free ports.
     """
     for name, port in wanted.items():
-        if not is_free(port):
+        try:
+            _bind(port)
+        except OSError as error:
+            forbidden = error.errno == errno.EACCES
+            why = "is not this user's to open" if forbidden else "is taken by another program"
             raise InputError(
-                f"port {name}={port} is taken by another program; choose another, or leave it out "
-                "to have a free one chosen"
-            )
+                f"port {name}={port} {why}; choose another, or leave it out to have a free one "
+                "chosen"
+            ) from error
     last = _first_client_port() - 1
     candidates = [p for p in range(FIRST, last) if p not in wanted.values()]
     rng.shuffle(candidates)

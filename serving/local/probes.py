@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -16,7 +17,7 @@ def version_and_health(name: str, state: State) -> tuple[str, bool]:
     probe = _PROBES["triton" if name.startswith("triton-") else name]
     try:
         return probe(name, state)
-    except Exception:  # noqa: BLE001
+    except Exception:
         # Whatever a half-started server answers, it is not healthy yet.
         return "", False
 
@@ -37,7 +38,7 @@ def _valkey(_: str, state: State) -> tuple[str, bool]:
         socket_connect_timeout=TIMEOUT_SECONDS,
     )
     with client:
-        info = client.info("server")
+        info: Any = client.info("server")
         return str(info["valkey_version"]), bool(client.ping())
 
 
@@ -54,7 +55,8 @@ def _envoy(_: str, state: State) -> tuple[str, bool]:
 
 
 def _get(state: State, port: str, path: str) -> httpx.Response:
-    return httpx.get(f"http://{state.address(port)}{path}", timeout=TIMEOUT_SECONDS, trust_env=False)
+    url = f"http://{state.address(port)}{path}"
+    return httpx.get(url, timeout=TIMEOUT_SECONDS, trust_env=False)
 
 
 _PROBES: dict[str, Callable[[str, State], tuple[str, bool]]] = {

@@ -66,15 +66,16 @@ def s3_identities(secrets: Secrets) -> str:
 
 def _seaweedfs(home: Home, state: State, engines: Engines) -> Process:
     ports = {
-        f"{option.replace('-', '.port.') if '-' in option else option + '.port'}": state.ports[option]
-        for option in PORTS
-        if option.split("-")[0] in ("s3", "master", "volume", "filer")
+        f"{part}.port{kind.replace('-', '.')}": state.ports[f"{part}{kind}"]
+        for part in ("s3", "master", "volume", "filer")
+        for kind in ("", "-grpc")
     }
     settings: dict[str, object] = {
         "ip": "127.0.0.1",
         "ip.bind": "127.0.0.1",
-        "dir": home.store,
-        "s3.config": home.root / "s3.json",
+        # Relative to the home folder, in which it runs: a comma would part two folders.
+        "dir": home.store.name,
+        "s3.config": "s3.json",
         "s3.port.iceberg": 0,
         "s3.port.lance": 0,
         # Or it sends usage statistics to its makers.
@@ -108,6 +109,8 @@ def _valkey(home: Home, state: State, engines: Engines) -> Process:
         command=(
             str(engines.valkey),
             *("--bind", "127.0.0.1", "--port", str(state.ports["valkey"])),
+            # Its title would be written over the environment, by which the stack's processes are known.
+            *("--set-proc-title", "no"),
             *("--save", "", "--appendonly", "no", "--dir", str(home.root)),
             # A cache: when it is full, the least used entries make room.
             *("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"),

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 from serving.errors import GalleyError
 from serving.local.engines import Engines, find_engines
-from serving.local.home import Home, State, write_atomically, write_json
+from serving.local.home import Home, State, write_json
 from serving.paths import home_folder
+from serving.publish import CONFIG, WARMUP
 
 MODEL_PROGRAM = Path(__file__).with_name("triton_model.py")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Triton's Python backend keeps its regions
@@ -65,7 +66,8 @@ def materialize(home: Home, replica: str, deployment: Deployment) -> tuple[str, 
     from serving.engines.triton import on_cpu, parse_pbtxt, to_pbtxt
 
     artifact = fetch(home, deployment)
-    config, notes = on_cpu(parse_pbtxt((artifact / "config.pbtxt").read_text()))
+    published = parse_pbtxt((artifact / CONFIG).read_text())
+    config, notes = on_cpu(published)
     # Triton would serve the highest number it finds; it is to serve this one.
     config.version_policy.specific.versions.append(deployment.version)
 
@@ -74,9 +76,15 @@ def materialize(home: Home, replica: str, deployment: Deployment) -> tuple[str, 
     shutil.rmtree(staging, ignore_errors=True)
     version = staging / str(deployment.version)
     shutil.copytree(artifact, version, copy_function=_link)
-    (version / "config.pbtxt").unlink()
-    shutil.copyfile(MODEL_PROGRAM, version / "model.py")
-    (staging / "config.pbtxt").write_text(to_pbtxt(config))
+    (version / CONFIG).unlink()
+    if (version / WARMUP).is_dir():
+        # Triton looks for samples beside the config, not inside the version.
+        (version / WARMUP).rename(staging / WARMUP)
+    if published.backend != "python":
+        # A file of that name would be the artifact's own, by link.
+        (version / "model.py").unlink(missing_ok=True)
+        shutil.copyfile(MODEL_PROGRAM, version / "model.py")
+    (staging / CONFIG).write_text(to_pbtxt(config))
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     staging.rename(target)
@@ -117,8 +125,10 @@ def triton_command(
     """Command line and environment of the replica's tritonserver."""
     port = {kind: str(state.ports[f"{replica}-{kind}"]) for kind in ("http", "grpc", "metrics")}
     flags = {
-        "model-repository": repository(home, replica),
-        "backend-directory": home.backends,
+        # Relative to the home folder, which Triton runs in: it starts model processes through a
+        # shell, and does not quote what it finds.
+        "model-repository": repository(home, replica).relative_to(home.root),
+        "backend-directory": home.backends.relative_to(home.root),
         "cache-directory": engines.tritonserver.parents[1] / "caches",
         # Nothing is loaded that was not asked for by name.
         "model-control-mode": "explicit",

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 
-from serving.errors import GalleyError, StackError
+from serving.errors import GalleyError, InputError, StackError
 from serving.local import probes
 from serving.local.engines import find_engines
 from serving.local.gateway import empty_gateway, write_gateway
-from serving.local.home import Home, Secrets, State, write_atomically, write_json
+from serving.local.home import Home, Secrets, State, is_own, write_atomically, write_json
 from serving.local.ports import choose_ports, is_free
 from serving.local.processes import plan_processes, port_names, s3_identities
 from serving.local.replica import prepare_backend, remove_shared_memory
@@ -64,29 +64,19 @@ def up(
     Raises:
         GalleyError: it could not be started; nothing of it is left running.
     """
+    _check_folder(home)
     with home.lock():
         state = home.state()
         if state and _supervisor(home, state).alive():
             return state, False
         if state:
             _sweep(state)
-        wanted = {} if gateway_port is None else {"gateway": gateway_port}
         kept = home.store.exists()
-        for attempt in range(ATTEMPTS):
-            state = _choose(replicas, wanted)
-            try:
-                _start(home, state)
-                _wait_until_healthy(home, state, watch)
-                _prepare_registry(home)
-            except BaseException:
-                foreign = _stop(home, state)
-                # Somebody took one of the ports between choosing and binding: choose again.
-                if foreign and attempt + 1 < ATTEMPTS:
-                    continue
-                _remove(home, keep_registry=kept)
-                raise
-            return state, True
-        raise AssertionError("the last attempt returns or raises")
+        try:
+            return _start_on_free_ports(home, replicas, gateway_port, watch), True
+        except BaseException:
+            _remove(home, keep_registry=kept)
+            raise
 
 
 def down(home: Home, *, keep_registry: bool = False) -> bool:
@@ -101,6 +91,7 @@ def down(home: Home, *, keep_registry: bool = False) -> bool:
     """
     if not home.root.exists():
         return False
+    _check_folder(home)
     with home.lock():
         state = home.state()
         if state:
@@ -150,6 +141,25 @@ def status(home: Home) -> tuple[ProcessStatus, ...]:
             )
         )
     return tuple(rows)
+
+
+def _start_on_free_ports(
+    home: Home, replicas: int, gateway_port: int | None, watch: Watcher
+) -> State:
+    wanted = {} if gateway_port is None else {"gateway": gateway_port}
+    for attempt in range(ATTEMPTS):
+        state = _choose(replicas, wanted)
+        try:
+            _start(home, state)
+            _wait_until_healthy(home, state, watch)
+            _prepare_registry(home)
+        except BaseException:
+            # Somebody may have taken a port between choosing and binding: then choose again.
+            if _stop(home, state) and attempt + 1 < ATTEMPTS:
+                continue
+            raise
+        return state
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _choose(replicas: int, wanted: dict[str, int]) -> State:
@@ -254,13 +264,26 @@ def _mark(process: psutil.Process) -> str | None:
     return mark
 
 
-def _remove(home: Home, *, keep_registry: bool) -> None:
-    if not keep_registry:
-        shutil.rmtree(home.root, ignore_errors=True)
+def _check_folder(home: Home) -> None:
+    """Refuse a folder that holds anything but a stack, since `down` removes what is in it."""
+    if not home.root.exists():
         return
+    if not home.root.is_dir():
+        raise InputError(f"home={home.root} is a file; name a folder, or one to be made")
+    foreign = sorted(path.name for path in home.root.iterdir() if not is_own(path.name))
+    if foreign:
+        raise InputError(
+            f"home={home.root} holds {', '.join(foreign[:3])}, which is not part of a stack; name "
+            "an empty folder, or one to be made"
+        )
+
+
+def _remove(home: Home, *, keep_registry: bool) -> None:
     for entry in home.root.iterdir():
-        if entry != home.store:
+        if not (keep_registry and entry == home.store):
             _delete(entry)
+    if not keep_registry:
+        home.root.rmdir()
 
 
 def _delete(path: Path) -> None:

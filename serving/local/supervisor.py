@@ -3,10 +3,13 @@
 import configparser
 import io
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
 import xmlrpc.client
+from base64 import b64encode
 from collections.abc import Sequence
 from http.client import HTTPException
 from typing import Any
@@ -20,15 +23,18 @@ USER = "galley"
 
 
 def render_conf(home: Home, state: State, secrets: Secrets, processes: Sequence[Process]) -> str:
-    """supervisord's configuration for these processes."""
+    """The configuration of supervisord for these processes.
+
+    It runs in the home folder, and paths inside that are relative: a path of the user's may hold
+    what this format has no way to write in every place.
+    """
     conf = configparser.RawConfigParser()
     conf["supervisord"] = {
-        "logfile": str(home.logs / "supervisord.log"),
+        "logfile": "logs/supervisord.log",
         "logfile_maxbytes": "1MB",
         "logfile_backups": "1",
-        "pidfile": str(home.supervisor_pid),
-        "childlogdir": str(home.logs),
-        "directory": str(home.root),
+        "pidfile": home.supervisor_pid.name,
+        "childlogdir": "logs",
         "identifier": state.stack_id,
         "minfds": "4096",
     }
@@ -41,19 +47,23 @@ def render_conf(home: Home, state: State, secrets: Secrets, processes: Sequence[
         "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
     }
     for priority, process in enumerate(processes):
-        conf[f"program:{process.name}"] = _program(home, process, priority)
+        conf[f"program:{process.name}"] = _program(process, priority)
+    for section in conf.values():
+        for key, value in section.items():
+            # supervisord expands %(name)s in every value.
+            section[key] = value.replace("%", "%%")
     text = io.StringIO()
     conf.write(text)
     return text.getvalue()
 
 
-def _program(home: Home, process: Process, priority: int) -> dict[str, str]:
-    environment = ",".join(f'{k}="{_escape(v)}"' for k, v in process.environment.items())
+def _program(process: Process, priority: int) -> dict[str, str]:
+    # Not supervisord's own `environment`, whose values cannot hold both kinds of quotes.
+    variables = [f"{name}={value}" for name, value in process.environment.items()]
+    command = ["/usr/bin/env", *variables] if variables else []
     return {
-        "command": " ".join(f"'{_escape(part)}'" for part in process.command),
-        "directory": str(home.root),
+        "command": _words([*command, *process.command]),
         "priority": str(priority),
-        "environment": environment,
         "autorestart": "true",
         "startsecs": "1",
         # Waits one second longer after each failure; after these it stays down and status says so.
@@ -63,15 +73,18 @@ def _program(home: Home, process: Process, priority: int) -> dict[str, str]:
         # Triton's model processes go with the server.
         "killasgroup": "true",
         "redirect_stderr": "true",
-        "stdout_logfile": str(home.logs / f"{process.name}.log"),
+        "stdout_logfile": f"logs/{process.name}.log",
         "stdout_logfile_maxbytes": "5MB",
         "stdout_logfile_backups": "2",
     }
 
 
-def _escape(text: str) -> str:
-    # supervisord expands %(name)s in every value.
-    return text.replace("%", "%%")
+def _words(words: Sequence[str]) -> str:
+    """The words as supervisord takes them apart again.
+
+    A # or ; behind a space begins a comment even inside quotes, so quotes are put between the two.
+    """
+    return re.sub(r"(\s)([#;])", r"\1''\2", shlex.join(words))
 
 
 class Supervisor:
@@ -80,8 +93,10 @@ class Supervisor:
     def __init__(self, home: Home, state: State, secrets: Secrets) -> None:
         self._home = home
         self._stack_id = state.stack_id
-        address = f"http://{USER}:{secrets.supervisor_password}@{state.address('supervisor')}/RPC2"
-        self._proxy = xmlrpc.client.ServerProxy(address)
+        # Not in the address, which errors repeat.
+        login = b64encode(f"{USER}:{secrets.supervisor_password}".encode()).decode()
+        self._headers = [("Authorization", f"Basic {login}")]
+        self._url = f"http://{state.address('supervisor')}/RPC2"
 
     def start(self, conf: str, timeout_seconds: float = 15) -> None:
         """Start supervisord, and through it every process.
@@ -96,12 +111,13 @@ class Supervisor:
             capture_output=True,
             text=True,
             check=False,
+            cwd=self._home.root,
             # By this every process of the stack can be told from all others on the machine.
             env={**os.environ, STACK_ID: self._stack_id},
         )
         if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise StackError(f"supervisord did not start: {' '.join(said)}")
+            said = " ".join((done.stderr or done.stdout).split())
+            raise StackError(f"supervisord did not start: {said[:500]}")
         deadline = time.monotonic() + timeout_seconds
         while not self.alive():
             if time.monotonic() > deadline:
@@ -116,7 +132,7 @@ class Supervisor:
             return False
 
     def processes(self) -> dict[str, dict[str, Any]]:
-        """supervisord's view of each process by name: `statename`, `pid`, `start`, `description`."""
+        """Each process by name, as supervisord sees it: `statename`, `pid`, `start` and more."""
         return {info["name"]: info for info in self._call("supervisor.getAllProcessInfo")}
 
     def restart(self, name: str) -> None:
@@ -130,6 +146,7 @@ class Supervisor:
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
-            return getattr(self._proxy, method)(*arguments)
+            with xmlrpc.client.ServerProxy(self._url, headers=self._headers) as proxy:
+                return getattr(proxy, method)(*arguments)
         except (OSError, HTTPException, xmlrpc.client.Error) as error:
             raise StackError(f"supervisord does not answer ({error}); run: galley up") from error

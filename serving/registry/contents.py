@@ -70,11 +70,10 @@ def _open(path: Path) -> Reader:
                 f"{path} is a symbolic link, and is refused; publish the file it points to"
             ) from None
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
-    file = io.BufferedReader(io.FileIO(handle), _HEAD_BYTES)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
+        os.close(handle)
         raise ArtifactError(f"{path} is not a regular file, and is refused; publish plain files")
-    return file
+    return io.BufferedReader(io.FileIO(handle), _HEAD_BYTES)
 
 
 def _look(

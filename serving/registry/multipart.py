@@ -77,7 +77,7 @@ def send(
         IntegrityError: The file is not, or no longer, what `sha256` says; no object was made.
         StoreError: The store failed; what was sent is kept for the next attempt.
     """
-    part_bytes = max(part_bytes, math.ceil(size_bytes / MAX_PARTS))
+    part_bytes = part_size(size_bytes, part_bytes)
     sent, meter = 0, _Meter(progress)
     for _ in range(_ATTEMPTS):
         upload = _Upload(store, key, replaces)
@@ -93,6 +93,14 @@ def send(
             meter.reach(size_bytes)
         return sent
     raise ConflictError(f"{store.config.label}: {key} is being written by others; push again")
+
+
+def part_size(size_bytes: int, wanted_bytes: int) -> int:
+    """Bytes per part: as wanted, or as many as it takes for no more than 10,000 parts.
+
+    It depends on the file alone, so that the next attempt cuts it as this one did.
+    """
+    return max(wanted_bytes, math.ceil(size_bytes / MAX_PARTS))
 
 
 @dataclass

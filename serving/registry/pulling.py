@@ -182,6 +182,8 @@ def _put_in_place(wanted: _Wanted, manifest: Manifest, fresh: Path, signature: b
     _write(wanted.beside("manifest.json"), manifest.to_bytes())
     if signature:
         _write(wanted.beside("signature.json"), signature)
+    else:
+        wanted.beside("signature.json").unlink(missing_ok=True)
     fresh.rename(wanted.target)
     _sync(wanted.target.parent)
     _remove(old)

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
@@ -140,8 +140,11 @@ class Store:
         try:
             with self.guard(f"reading {key}"):
                 answer = self.client.get_object(Bucket=self.config.bucket, Key=key)
-                with answer["Body"] as body:
+                with closing(answer["Body"]) as body:
                     data = body.read(MAX_DOCUMENT_BYTES + 1)
+                    # Only the read that finds the end compares with the length that was promised.
+                    if len(data) <= MAX_DOCUMENT_BYTES:
+                        data += body.read(1)
         except faults.Refused as refused:
             refused.only(404)
             return None
@@ -213,9 +216,10 @@ class Store:
                 raise IntegrityError(f"{self.config.label}: {key} is gone from the store") from None
             etag = answer["ETag"]
             try:
-                with self.guard(f"downloading {key}"), answer["Body"] as body:
+                # Not `with body`: that gives the raw stream, which takes a hang-up for the end.
+                with self.guard(f"downloading {key}"), closing(answer["Body"]) as body:
                     while chunk := body.read(CHUNK_BYTES):
-                        done += len(chunk)
+                        done, failures = done + len(chunk), 0
                         yield chunk
             except StoreError:
                 failures += 1

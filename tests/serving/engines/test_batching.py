@@ -92,6 +92,18 @@ def batching(maximum: object, **settings: object) -> dict[str, object]:
             id="preferred out of order",
         ),
         pytest.param(
+            batching(8, preferred_batch_size=[4, 4]),
+            "engine.dynamic_batching.preferred_batch_size=[4, 4] is not in ascending order "
+            "without repeats; write [4]",
+            id="preferred twice",
+        ),
+        pytest.param(
+            batching(8, preferred_batch_size=[8, 9]),
+            "engine.dynamic_batching.preferred_batch_size=[8, 9] has 9 above max_batch_size=8; "
+            "use sizes from 1 to 8, or raise max_batch_size",
+            id="preferred one above the maximum",
+        ),
+        pytest.param(
             batching(8, default_priority_level=2),
             "engine.dynamic_batching.default_priority_level=2 has no priority_levels; "
             "set priority_levels to 2 or more, or remove it",

@@ -243,6 +243,7 @@ def test_dropping_the_only_accelerator_leaves_no_empty_shell(stated: Stated) -> 
     accelerated = render_config(parse_spec(data, "ranker"))
     assert accelerated.HasField("optimization")
     local, notes = on_cpu(accelerated)
+    assert not local.HasField("optimization")
     assert local == plain
     assert "ranker: GPU accelerator tensorrt was dropped" in notes
 

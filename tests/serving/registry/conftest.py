@@ -1,4 +1,4 @@
-"""A real S3 server for the tests of this folder: SeaweedFS, on loopback, with its own keys and data."""
+"""A real S3 server for the tests of this folder: SeaweedFS, on loopback, with its own keys."""
 
 import contextlib
 import itertools
@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,11 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreConfig]
     keys = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
     identities = {"identities": [{"name": "test", "credentials": keys, "actions": actions}]}
     (folder / "identities.json").write_text(json.dumps(identities))
-    names = [f"{part}.port{kind}" for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")]
+    names = [
+        f"{part}.port{kind}"
+        for part in ("master", "volume", "filer", "s3")
+        for kind in ("", ".grpc")
+    ]
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     # The gRPC ports are named because the default, port + 10000, may be taken or above 65535.
     command = [
@@ -99,12 +103,17 @@ def model() -> str:
 
 
 @pytest.fixture(scope="session")
-def key_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return make_key_pair(tmp_path_factory.mktemp("keys"))
+def make_key_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Path, Path]]:
+    """Makes another P-256 key: the paths of its private and its public half."""
+    return lambda: _write_key_pair(tmp_path_factory.mktemp("keys"))
 
 
-def make_key_pair(folder: Path) -> tuple[Path, Path]:
-    """A P-256 private and public key, as PEM files."""
+@pytest.fixture(scope="session")
+def key_pair(make_key_pair: Callable[[], tuple[Path, Path]]) -> tuple[Path, Path]:
+    return make_key_pair()
+
+
+def _write_key_pair(folder: Path) -> tuple[Path, Path]:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 

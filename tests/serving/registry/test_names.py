@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 (look-alike letters are what these tests are about)
 """Names, paths and keys: what is not exactly right is refused, and nothing leaves the root."""
 
 import os
@@ -22,7 +23,22 @@ BAD_VERSIONS: list[object] = [
     *("../4", "4/../5", "4/", "latest", "9" * 11, "9" * 5000),
 ]
 BAD_PATHS = [
-    *("", ".", "..", "/", "/abs", "//", "a//b", "a/", "./a", "a/.", "a/..", "../x", "a/../b", "..."),
+    *(
+        "",
+        ".",
+        "..",
+        "/",
+        "/abs",
+        "//",
+        "a//b",
+        "a/",
+        "./a",
+        "a/.",
+        "a/..",
+        "../x",
+        "a/../b",
+        "...",
+    ),
     *("a/..../b", "a\\b", "..\\x", "C:\\x", "C:/x", "a%2f..%2fb", "%2e%2e/x", "a\x00b", "a\nb"),
     *("a\tb", "a\x7fb", "mоdel.onnx", "model․onnx", "a／b", "a b", "~/x", "-rf", "a/-rf", "a;b"),
     *("$(x)", "x" * 256, "/".join(["a"] * 17), "a/" * 300 + "a", "😀", "a\udc80"),
@@ -68,7 +84,14 @@ def test_any_other_version_is_refused(version: int | str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["model.onnx", "a/b/c.bin", ".gitattributes", "variables.data-00000-of-00001", "a..b", "x+y=z@1"],
+    [
+        "model.onnx",
+        "a/b/c.bin",
+        ".gitattributes",
+        "variables.data-00000-of-00001",
+        "a..b",
+        "x+y=z@1",
+    ],
 )
 def test_a_relative_path_of_plain_parts_is_taken(path: str) -> None:
     assert "/".join(names.check_path(path)) == path
@@ -90,7 +113,15 @@ def test_the_refusal_names_the_part_that_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     "paths",
-    [(), ("a", "a"), ("a", "a/b"), ("a/b", "a"), ("Model.onnx", "model.onnx"), ("A/x", "a"), ("..",)],
+    [
+        (),
+        ("a", "a"),
+        ("a", "a/b"),
+        ("a/b", "a"),
+        ("Model.onnx", "model.onnx"),
+        ("A/x", "a"),
+        ("..",),
+    ],
 )
 def test_paths_that_cannot_lie_in_one_folder_are_refused(paths: tuple[str, ...]) -> None:
     with pytest.raises(InputError):
