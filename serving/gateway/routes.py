@@ -18,10 +18,11 @@ LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One model server."""
+    """One model server. A draining one finishes what it has and is sent nothing new."""
 
     address: str
     port: int
+    draining: bool = False
 
 
 @dataclass(frozen=True)

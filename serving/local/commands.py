@@ -30,7 +30,8 @@ def up(
     home: HomeOption = None,
     replicas: Annotated[int, typer.Option(min=1, max=8, help="Number of Triton replicas.")] = 2,
     gateway_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port for clients; a free one if not given.")
+        int | None,
+        typer.Option(min=1, max=65535, help="Port for clients; a free one if not given."),
     ] = None,
     json: Json = False,
 ) -> None:

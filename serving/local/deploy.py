@@ -1,6 +1,5 @@
 """Puts a published version behind the stack's gateway, one replica after the other."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,14 +7,13 @@ import httpx
 
 from serving.errors import StackError
 from serving.gateway.routes import ModelRoute, max_request_bytes
-from serving.local.gateway import endpoint, read_gateway, requests_in_flight, swap
+from serving.local.gateway import endpoint, read_gateway, swap, wait_until_idle
 from serving.local.home import Home, State
 from serving.local.replica import Deployment, materialize, read_deployments, write_deployments
 from serving.registry.manifest import Manifest
 from serving.spec import ModelSpec
 
 LOAD_SECONDS = 120.0
-IDLE_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
 
 Teller = Callable[[str], None]
@@ -69,13 +67,14 @@ def _move(home: Home, state: State, replica: str, target: ModelRoute, tell: Tell
     current = read_gateway(home).route(target.model)
     # The only replica of a version stays in rotation until the new one has taken over.
     if current and here in current.endpoints and len(current.endpoints) > 1:
-        left = tuple(at for at in current.endpoints if at != here)
+        # Draining rather than gone, so that what it still has to answer can be seen.
+        left = tuple(replace(at, draining=at == here) for at in current.endpoints)
         swap(home, state, read_gateway(home).with_route(replace(current, endpoints=left)))
-        _wait_until_idle(state, current, replica)
+        wait_until_idle(state, current, here)
     _load(home, state, replica, target, tell)
     current = read_gateway(home).route(target.model)
     joined = current.endpoints if current and current.same_version(target) else ()
-    endpoints = tuple(dict.fromkeys((*joined, here)))
+    endpoints = (*(at for at in joined if at.port != here.port), here)
     swap(home, state, read_gateway(home).with_route(replace(target, endpoints=endpoints)))
     tell(f"{replica} serves {target.model} version {target.version}")
 
@@ -125,12 +124,3 @@ def _error(answer: httpx.Response) -> str:
     except (ValueError, KeyError, TypeError):
         text = answer.text or f"HTTP {answer.status_code}"
     return " ".join(text.split())[:500]
-
-
-def _wait_until_idle(state: State, route: ModelRoute, replica: str) -> None:
-    """Wait until the replica has answered what was sent to it under this route."""
-    deadline = time.monotonic() + IDLE_SECONDS
-    while requests_in_flight(state, route, endpoint(state, replica)):
-        if time.monotonic() > deadline:
-            return  # Triton itself finishes requests of a version before it unloads it.
-        time.sleep(0.02)

@@ -21,6 +21,8 @@ from serving.local.home import Home, State, write_atomically, write_json
 
 _GATEWAY = TypeAdapter(Gateway)
 CONFIRM_SECONDS = 10.0
+IDLE_SECONDS = 10.0
+SETTLE_SECONDS = 0.1
 
 
 def empty_gateway(state: State) -> Gateway:
@@ -64,33 +66,46 @@ def swap(home: Home, state: State, after: Gateway) -> None:
     """
     folder = home.envoy / "xds"
     kept = {cluster_name(model) for model in after.models}
-    leaving = tuple(
-        model for model in read_gateway(home).models if cluster_name(model) not in kept
-    )
+    leaving = tuple(model for model in read_gateway(home).models if cluster_name(model) not in kept)
     both = Gateway(after.port, after.admin_port, after.servers, after.models + leaving)
     final = render_watched(after, folder)
-    steps = {name: text for name, text in render_watched(both, folder).items() if name != "rds.yaml"}
+    steps = {
+        name: text for name, text in render_watched(both, folder).items() if name != "rds.yaml"
+    }
     _replace(home, state, steps)
     _replace(home, state, {"rds.yaml": final["rds.yaml"]})
     if leaving:
+        for model in leaving:
+            wait_until_idle(state, model)
         _replace(home, state, {"cds.yaml": final["cds.yaml"]})
         for model in leaving:
             (folder / f"eds-{cluster_name(model)}.yaml").unlink(missing_ok=True)
     write_json(home.envoy / "gateway.json", asdict(after))
 
 
-def requests_in_flight(state: State, route: ModelRoute, at: Endpoint) -> int:
-    """Requests that the gateway has sent to this endpoint and that are not answered yet."""
+def wait_until_idle(state: State, route: ModelRoute, at: Endpoint | None = None) -> None:
+    """Wait until what was sent under this route, to one endpoint or to any, is answered.
+
+    A bounded wait: a request that takes longer is the model server's to finish.
+    """
+    # Worker threads take a change over a moment after the main thread has confirmed it.
+    time.sleep(SETTLE_SECONDS)
+    deadline = time.monotonic() + IDLE_SECONDS
+    while _in_flight(state, route, at) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _in_flight(state: State, route: ModelRoute, at: Endpoint | None) -> int:
     clusters = _admin(state, "/clusters", {"format": "json"}).json()["cluster_statuses"]
-    count = 0
-    for cluster in clusters:
-        if cluster["name"] != cluster_name(route):
-            continue
-        for host in cluster.get("host_statuses", []):
-            if host["address"]["socket_address"]["port_value"] == at.port:
-                active = [s for s in host["stats"] if s.get("name") == "rq_active"]
-                count += sum(int(stat.get("value", 0)) for stat in active)
-    return count
+    return sum(
+        int(stat.get("value", 0))
+        for cluster in clusters
+        if cluster["name"] == cluster_name(route)
+        for host in cluster.get("host_statuses", ())
+        if at is None or host["address"]["socket_address"]["port_value"] == at.port
+        for stat in host["stats"]
+        if stat["name"] == "rq_active"
+    )
 
 
 def _replace(home: Home, state: State, files: dict[str, str]) -> None:
@@ -102,7 +117,9 @@ def _replace(home: Home, state: State, files: dict[str, str]) -> None:
     while True:
         texts = _stats(state, "version_text$", "TextReadouts")
         waiting = {
-            name: text for name, text in waiting.items() if texts.get(_stat(name)) != version_of(text)
+            name: text
+            for name, text in waiting.items()
+            if texts.get(_stat(name)) != version_of(text)
         }
         if not waiting:
             return

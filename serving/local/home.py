@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from serving.errors import StackError
 
-
 # Everything that a stack puts into its folder, and so all that `down` may remove from it.
 ENTRIES = frozenset(
     {

@@ -109,7 +109,7 @@ def _valkey(home: Home, state: State, engines: Engines) -> Process:
         command=(
             str(engines.valkey),
             *("--bind", "127.0.0.1", "--port", str(state.ports["valkey"])),
-            # Its title would be written over the environment, by which the stack's processes are known.
+            # Its title would overwrite the environment, by which the stack's processes are known.
             *("--set-proc-title", "no"),
             *("--save", "", "--appendonly", "no", "--dir", str(home.root)),
             # A cache: when it is full, the least used entries make room.

@@ -41,9 +41,7 @@ def release(
         if version is None:
             published = versions(store, spec.name)
             if not published:
-                raise InputError(
-                    f"model={spec.name} has no versions; run: galley push {spec.name}"
-                )
+                raise InputError(f"model={spec.name} has no versions; run: galley push {spec.name}")
             version = published[-1].version
         manifest = show(store, spec.name, version)
         target = Target(version=manifest.version, digest=manifest.digest)

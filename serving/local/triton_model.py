@@ -72,6 +72,23 @@ class TritonPythonModel:
             raise triton.TritonModelException(f"{self.name}: {'; '.join(faults)}")
         self.inputs = [tensor["name"] for tensor in config["input"]]
         self.outputs = [tensor["name"] for tensor in config["output"]]
+        self._warm_up(config.get("model_warmup", ()), Path(args["model_repository"]) / "warmup")
+
+    def _warm_up(self, samples: Sequence[Mapping[str, Any]], folder: Path) -> None:
+        """Answer every declared sample once, or fail the load.
+
+        Triton sends the samples too, but takes an answer that is an error for a warm model.
+        """
+        for sample in samples:
+            try:
+                rows = int(sample["batch_size"]) if self.batches else None
+                tensors = sample["inputs"].items()
+                feed = {name: _sample(tensor, rows, folder) for name, tensor in tensors}
+                self._run([feed], [self.outputs])
+            except Exception as error:
+                raise self.triton.TritonModelException(
+                    f"{self.name}: warm-up {sample['name']} fails: {_line(error)}"
+                ) from error
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """One response per request, in their order."""
@@ -150,6 +167,20 @@ class TritonPythonModel:
         kind = kinds.INVALID_ARG if isinstance(error, REFUSED) else kinds.INTERNAL
         reason = kinds(f"{self.name}: {_line(error)}", kind)
         return self.triton.InferenceResponse(output_tensors=[], error=reason)
+
+
+def _sample(tensor: Mapping[str, Any], rows: int | None, folder: Path) -> Any:
+    """A warm-up tensor; one request's worth is repeated for every row of the batch."""
+    word = tensor["data_type"].removeprefix("TYPE_").lower()
+    kind = np.dtype("object" if word == "string" else word.replace("fp", "float"))
+    dims = [int(dim) for dim in tensor["dims"]]
+    shape = dims if rows is None else [rows, *dims]
+    if tensor.get("input_data_file"):
+        values = np.fromfile(folder / tensor["input_data_file"], dtype=kind)
+        return np.resize(values, shape)
+    if kind == np.object_:
+        return np.full(shape, "", dtype=np.object_)
+    return np.zeros(shape, dtype=kind)
 
 
 def _joined(feeds: list[Feed]) -> Feed:

@@ -45,8 +45,8 @@ def push(
 
     spec = spec_of(model, specs_folder())
     with tempfile.TemporaryDirectory(prefix="galley-") as folder, open_store(env) as store:
-        check_conditional_writes(store)
         files = gather(spec, file, Path(folder), specs_folder())
+        check_conditional_writes(store)
         total = sum(path.stat().st_size for path in files.values() if path.is_file())
         with byte_progress(f"push {model}", total) as progress:
             published = publish(

@@ -50,7 +50,8 @@ class Stack:
         return run_galley(self.home.root, arguments, check, environment)
 
     def json(self, *arguments: str, **environment: str) -> Any:
-        return json.loads(self.galley(*arguments, "--json", **environment).stdout)
+        done = run_galley(self.home.root, (*arguments, "--json"), True, environment)
+        return json.loads(done.stdout)
 
     def process(self, name: str) -> ProcessStatus:
         return next(row for row in status(self.home) if row.name == name)

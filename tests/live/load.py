@@ -40,7 +40,9 @@ class Load:
         wanted = len(self.samples) - len(self.failed) + more
         deadline = time.monotonic() + seconds
         while len(self.samples) - len(self.failed) < wanted:
-            assert time.monotonic() < deadline, f"no {more} answers in {seconds} s: {self.failed[-3:]}"
+            assert time.monotonic() < deadline, (
+                f"no {more} answers in {seconds} s: {self.failed[-3:]}"
+            )
             time.sleep(0.02)
 
 

@@ -46,9 +46,7 @@ def test_ranker_scores_as_numpy_does_alone_and_in_batches_of_every_size(
     model = ranker.build(tmp_path)["model.onnx"]
     for rows in (1, 2, 16, 63, 64):
         vectors = ranker.sample_inputs(rows, seed=rows)
-        outputs = infer(
-            stack.state.gateway_url, "ranker", {"input0": vectors}, timeout_seconds=20
-        )
+        outputs = infer(stack.state.gateway_url, "ranker", {"input0": vectors}, timeout_seconds=20)
         np.testing.assert_allclose(outputs["score"], ranker.reference(model, vectors), atol=1e-4)
 
 

@@ -17,9 +17,7 @@ from tests.live.load import constant_load
 
 pytestmark = pytest.mark.live
 
-BODY = {
-    "inputs": [{"name": "input0", "shape": [1, 512], "datatype": "FP32", "data": [0.5] * 512}]
-}
+BODY = {"inputs": [{"name": "input0", "shape": [1, 512], "datatype": "FP32", "data": [0.5] * 512}]}
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +28,8 @@ def two_versions(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict
     second = ranker.build(tmp_path_factory.mktemp("v2"), seed=2)["model.onnx"]
     stack.galley("push", "ranker", "--file", str(second), "--version", "2")
     return {
-        "1": float(ranker.reference(first, vector)[0]),
-        "2": float(ranker.reference(second, vector)[0]),
+        "1": ranker.reference(first, vector).item(),
+        "2": ranker.reference(second, vector).item(),
     }
 
 
@@ -42,6 +40,13 @@ def score(stack: Stack) -> tuple[str, float]:
     return answer["model_version"], answer["outputs"][0]["data"][0]
 
 
+def assert_scored(stack: Stack, version: str, scores: dict[str, float]) -> None:
+    """The gateway answers with this version's own score."""
+    answered, value = score(stack)
+    assert answered == version
+    assert value == pytest.approx(scores[version], abs=1e-4)
+
+
 def test_a_new_version_and_the_way_back_fail_no_request_and_mislabel_none(
     stack: Stack, two_versions: dict[str, float]
 ) -> None:
@@ -50,7 +55,7 @@ def test_a_new_version_and_the_way_back_fail_no_request_and_mislabel_none(
         for version in ("2", "1"):
             stack.galley("deploy", "ranker", version)
             load.wait_for(50)
-            assert score(stack) == (version, pytest.approx(two_versions[version], abs=1e-4))
+            assert_scored(stack, version, two_versions)
     assert load.failed == []
     order = [sample.version for sample in sorted(load.samples, key=lambda each: each.end)]
     assert set(order) == {"1", "2"}
@@ -67,7 +72,7 @@ def test_an_older_version_is_served_while_newer_ones_stay_published(
     stack: Stack, two_versions: dict[str, float]
 ) -> None:
     assert [row["version"] for row in stack.json("versions", "ranker")][:2] == [1, 2]
-    assert score(stack) == ("1", pytest.approx(two_versions["1"], abs=1e-4))
+    assert_scored(stack, "1", two_versions)
 
 
 def test_an_absent_version_is_refused_and_the_current_one_keeps_serving(stack: Stack) -> None:
@@ -89,10 +94,9 @@ def broken_above(rows: int) -> Any:
         helper.make_node("Slice", ["all", "start", "stop", "axis"], ["some"]),
         helper.make_node("Add", ["all", "some"], ["score"]),
     ]
-    shape = {"input0": ["batch", 512], "score": ["batch", 1]}
     values = {
-        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
-        for name, dims in shape.items()
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width])
+        for name, width in (("input0", 512), ("score", 1))
     }
     graph = helper.make_graph(
         nodes, "broken", [values["input0"]], [values["score"]], [weights, *parts]
@@ -114,7 +118,7 @@ def test_a_version_that_fails_a_declared_warm_up_size_never_becomes_ready(
     assert "could not load ranker" in done.stderr
     assert load.failed == []
     assert {sample.version for sample in load.samples} == {"1"}
-    assert score(stack) == ("1", pytest.approx(two_versions["1"], abs=1e-4))
+    assert_scored(stack, "1", two_versions)
     assert [row["serving"] for row in stack.json("versions", "ranker") if row["version"] == 1] == [
         True
     ]
@@ -149,9 +153,7 @@ def test_a_signed_version_is_pulled_with_its_key_and_with_no_other(
 ) -> None:
     private, public = keys
     model = ranker.build(tmp_path / "build", seed=9)["model.onnx"]
-    pushed = stack.json(
-        *("push", "ranker", "--file", str(model)), GALLEY_SIGNING_KEY=str(private)
-    )
+    pushed = stack.json(*("push", "ranker", "--file", str(model)), GALLEY_SIGNING_KEY=str(private))
     version = str(pushed["version"])
     good = stack.galley(
         *("pull", "ranker", version, "--to", str(tmp_path / "good")),

