@@ -18,6 +18,7 @@ from serving.console import (
 )
 
 if TYPE_CHECKING:
+    from serving.gateway.routes import ModelRoute
     from serving.local.stack import ProcessStatus
 
 HomeOption = Annotated[
@@ -88,7 +89,7 @@ def down(
 
 
 def status(home: HomeOption = None, json: Json = False) -> None:
-    """Show every process of the local stack, and every model behind its gateway."""
+    """Show every process of the local stack and every model behind its gateway; 1 if one is ill."""
     from dataclasses import asdict
 
     from serving.local.gateway import read_gateway
@@ -98,12 +99,13 @@ def status(home: HomeOption = None, json: Json = False) -> None:
     rows = read_status(where)
     state = where.running_state()
     routes = read_gateway(where).models
+    healthy = all(row.healthy for row in rows)
     if json:
         print_json(
             {
                 "home": str(where.root),
                 "gateway": state.gateway_url,
-                "healthy": all(row.healthy for row in rows),
+                "healthy": healthy,
                 "memory_bytes": sum(row.memory_bytes for row in rows),
                 "processes": [asdict(row) for row in rows],
                 "models": [
@@ -111,7 +113,15 @@ def status(home: HomeOption = None, json: Json = False) -> None:
                 ],
             }
         )
-        return
+    else:
+        _print_status(rows, routes, state.gateway_url)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def _print_status(
+    rows: "tuple[ProcessStatus, ...]", routes: "tuple[ModelRoute, ...]", gateway_url: str
+) -> None:
     print_table(
         ("process", "server", "version", "pid", "port", "healthy", "state", "up", "memory"),
         [
@@ -131,7 +141,7 @@ def status(home: HomeOption = None, json: Json = False) -> None:
         ],
     )
     print_line(f"memory {mebibytes(sum(row.memory_bytes for row in rows))} (PSS)")
-    print_line(f"gateway {state.gateway_url}")
+    print_line(f"gateway {gateway_url}")
     if not routes:
         print_line("no model is served; run: galley push filetype && galley deploy filetype")
         return

@@ -7,29 +7,30 @@ from typing import Any
 import httpx
 import psutil
 
-from serving.local.home import State
+from serving.local.home import Home, State
+from serving.local.replica import read_deployments
 
 TIMEOUT_SECONDS = 2.0
 
 
-def version_and_health(name: str, state: State) -> tuple[str, bool]:
+def version_and_health(name: str, home: Home, state: State) -> tuple[str, bool]:
     """Version and health of one server, by its own word; unreachable is unhealthy."""
     probe = _PROBES["triton" if name.startswith("triton-") else name]
     try:
-        return probe(name, state)
+        return probe(name, home, state)
     except Exception:
         # Whatever a half-started server answers, it is not healthy yet.
         return "", False
 
 
-def _seaweedfs(_: str, state: State) -> tuple[str, bool]:
+def _seaweedfs(_: str, __: Home, state: State) -> tuple[str, bool]:
     healthy = _get(state, "s3", "/healthz").is_success
     version = _get(state, "master", "/dir/status").json()["Version"]
     # "8000GB 4.48 pypi": the largest volume it was built for comes first.
     return version.split()[1], healthy
 
 
-def _valkey(_: str, state: State) -> tuple[str, bool]:
+def _valkey(_: str, __: Home, state: State) -> tuple[str, bool]:
     import valkey
 
     client = valkey.Valkey(
@@ -42,13 +43,20 @@ def _valkey(_: str, state: State) -> tuple[str, bool]:
         return str(info["valkey_version"]), bool(client.ping())
 
 
-def _triton(name: str, state: State) -> tuple[str, bool]:
-    healthy = _get(state, f"{name}-http", "/v2/health/ready").is_success
+def _triton(name: str, home: Home, state: State) -> tuple[str, bool]:
+    # Whether all its models are ready is asked of each: Triton's own word for it stays "no" for
+    # good once a load has failed, also after another version was loaded in its place.
+    paths = ["/v2/health/ready"]
+    paths += [
+        f"/v2/models/{each.model}/versions/{each.version}/ready"
+        for each in read_deployments(home, name)
+    ]
+    healthy = all(_get(state, f"{name}-http", path).is_success for path in paths)
     version: str = _get(state, f"{name}-http", "/v2").json()["version"]
     return version, healthy
 
 
-def _envoy(_: str, state: State) -> tuple[str, bool]:
+def _envoy(_: str, __: Home, state: State) -> tuple[str, bool]:
     info = _get(state, "envoy-admin", "/server_info").json()
     # "<commit>/1.40.0/Clean/RELEASE/BoringSSL"
     return info["version"].split("/")[1], info["state"] == "LIVE"
@@ -59,7 +67,7 @@ def _get(state: State, port: str, path: str) -> httpx.Response:
     return httpx.get(url, timeout=TIMEOUT_SECONDS, trust_env=False)
 
 
-_PROBES: dict[str, Callable[[str, State], tuple[str, bool]]] = {
+_PROBES: dict[str, Callable[[str, Home, State], tuple[str, bool]]] = {
     "seaweedfs": _seaweedfs,
     "valkey": _valkey,
     "triton": _triton,

@@ -21,6 +21,7 @@ from serving.local.replica import prepare_backend, remove_shared_memory
 from serving.local.supervisor import STACK_ID, Supervisor, render_conf
 
 START_SECONDS = 60.0
+CRASH_SECONDS = 8.0
 STOP_SECONDS = 20.0
 ATTEMPTS = 3
 
@@ -126,7 +127,7 @@ def status(home: Home) -> tuple[ProcessStatus, ...]:
     for process in plan_processes(home, state, find_engines()):
         info = known[process.name]
         running = info["statename"] == "RUNNING"
-        version, healthy = probes.version_and_health(process.name, state)
+        version, healthy = probes.version_and_health(process.name, home, state)
         rows.append(
             ProcessStatus(
                 name=process.name,
@@ -187,15 +188,17 @@ def _start(home: Home, state: State) -> None:
 
 
 def _wait_until_healthy(home: Home, state: State, watch: Watcher) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    start = time.monotonic()
     while True:
         rows = status(home)
         watch(rows)
         waiting = [row for row in rows if not row.healthy]
         if not waiting:
             return
-        dead = [row for row in waiting if row.state == "FATAL"]
-        if dead or time.monotonic() > deadline:
+        waited = time.monotonic() - start
+        # What still crashes after some restarts will go on to.
+        dead = [row for row in waiting if row.state == "BACKOFF" and waited > CRASH_SECONDS]
+        if dead or waited > START_SECONDS:
             row = (dead or waiting)[0]
             raise StackError(
                 f"{row.name} did not become healthy (state={row.state}, port={row.port}): "
