@@ -321,7 +321,10 @@ def test_logs_show_the_newest_lines_and_refuse_an_unknown_process(idle: Home) ->
 
 
 def test_an_interrupt_ends_a_command_with_130_and_without_a_traceback(idle: Home) -> None:
-    command = [sys.executable, "-u", "-m", "infra.cli", "logs", "envoy", "-n", "1", "-f"]
+    # A shell starts what it puts into the background with interrupts ignored, and so its children.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    run = f"{heeding}; from infra.cli import main; main()"
+    command = [sys.executable, "-u", "-c", run, "logs", "envoy", "-n", "1", "-f"]
     with subprocess.Popen(
         [*command, "--home", str(idle.root)],
         stdout=subprocess.PIPE,
@@ -331,9 +334,12 @@ def test_an_interrupt_ends_a_command_with_130_and_without_a_traceback(idle: Home
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "line 99\n"
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        try:
+            assert process.stdout.readline() == "line 99\n"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "Traceback" not in said
 
