@@ -83,3 +83,35 @@ def spec_file(
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def make_key_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Path, Path]]:
+    """Makes another P-256 key: the paths of its private and its public half."""
+    return lambda: _write_key_pair(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="session")
+def key_pair(make_key_pair: Callable[[], tuple[Path, Path]]) -> tuple[Path, Path]:
+    return make_key_pair()
+
+
+def _write_key_pair(folder: Path) -> tuple[Path, Path]:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    private_path, public_path = folder / "key.pem", folder / "key.pub"
+    private_path.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    public_path.write_bytes(
+        private.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    return private_path, public_path

@@ -17,6 +17,8 @@ from tests.live.load import constant_load
 
 pytestmark = pytest.mark.live
 
+Keys = tuple[Path, Path]
+
 BODY = {"inputs": [{"name": "input0", "shape": [1, 512], "datatype": "FP32", "data": [0.5] * 512}]}
 
 
@@ -139,9 +141,9 @@ def test_a_damaged_artifact_is_not_loaded_again_but_fetched_anew(stack: Stack) -
 
 
 def test_an_unsigned_version_is_not_served_where_a_key_is_configured(
-    stack: Stack, keys: tuple[Path, Path]
+    stack: Stack, key_pair: Keys
 ) -> None:
-    _, public = keys
+    _, public = key_pair
     done = stack.galley("deploy", "ranker", "2", check=False, GALLEY_VERIFY_KEY=str(public))
     assert done.returncode == 1
     assert "sign" in done.stderr
@@ -149,9 +151,9 @@ def test_an_unsigned_version_is_not_served_where_a_key_is_configured(
 
 
 def test_a_signed_version_is_pulled_with_its_key_and_with_no_other(
-    stack: Stack, keys: tuple[Path, Path], other_keys: tuple[Path, Path], tmp_path: Path
+    stack: Stack, key_pair: Keys, make_key_pair: Callable[[], Keys], tmp_path: Path
 ) -> None:
-    private, public = keys
+    private, public = key_pair
     model = ranker.build(tmp_path / "build", seed=9)["model.onnx"]
     pushed = stack.json(*("push", "ranker", "--file", str(model)), GALLEY_SIGNING_KEY=str(private))
     version = str(pushed["version"])
@@ -164,47 +166,10 @@ def test_a_signed_version_is_pulled_with_its_key_and_with_no_other(
     bad = stack.galley(
         *("pull", "ranker", version, "--to", str(tmp_path / "bad")),
         check=False,
-        GALLEY_VERIFY_KEY=str(other_keys[1]),
+        GALLEY_VERIFY_KEY=str(make_key_pair()[1]),
     )
     assert bad.returncode == 1
     assert not (tmp_path / "bad").exists()
-
-
-@pytest.fixture(scope="module")
-def make_keys(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Path, Path]]:
-    """Makes pairs of (private, public) key files."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    def make() -> tuple[Path, Path]:
-        folder = tmp_path_factory.mktemp("keys")
-        key = ec.generate_private_key(ec.SECP256R1())
-        private, public = folder / "private.pem", folder / "public.pem"
-        private.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        public.write_bytes(
-            key.public_key().public_bytes(
-                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-            )
-        )
-        return private, public
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def keys(make_keys: Callable[[], tuple[Path, Path]]) -> tuple[Path, Path]:
-    return make_keys()
-
-
-@pytest.fixture(scope="module")
-def other_keys(make_keys: Callable[[], tuple[Path, Path]]) -> tuple[Path, Path]:
-    return make_keys()
 
 
 def test_a_pickle_under_another_name_is_refused_before_anything_is_sent(
