@@ -36,6 +36,11 @@ class ModelRoute:
     timeout_seconds: float
     endpoints: tuple[Endpoint, ...]
 
+    @property
+    def replicas(self) -> int:
+        """How many endpoints are sent requests."""
+        return sum(not at.draining for at in self.endpoints)
+
     def same_version(self, other: "ModelRoute") -> bool:
         """Whether both routes lead to the same bytes."""
         return (self.model, self.version, self.digest) == (

@@ -109,7 +109,13 @@ def status(home: HomeOption = None, json: Json = False) -> None:
                 "memory_bytes": sum(row.memory_bytes for row in rows),
                 "processes": [asdict(row) for row in rows],
                 "models": [
-                    {"model": r.model, "version": r.version, "digest": r.digest} for r in routes
+                    {
+                        "model": route.model,
+                        "version": route.version,
+                        "digest": route.digest,
+                        "replicas": route.replicas,
+                    }
+                    for route in routes
                 ],
             }
         )
@@ -147,7 +153,7 @@ def _print_status(
         return
     print_table(
         ("model", "version", "digest", "replicas"),
-        [(r.model, r.version, short(r.digest), len(r.endpoints)) for r in routes],
+        [(r.model, r.version, short(r.digest), r.replicas) for r in routes],
     )
 
 

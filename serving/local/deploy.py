@@ -5,11 +5,18 @@ from dataclasses import replace
 
 import httpx
 
-from serving.errors import StackError
+from serving.environments import verify_key
+from serving.errors import GalleyError, StackError
 from serving.gateway.routes import ModelRoute, max_request_bytes
 from serving.local.gateway import endpoint, read_gateway, swap, wait_until_idle
 from serving.local.home import Home, State
-from serving.local.replica import Deployment, materialize, read_deployments, write_deployments
+from serving.local.replica import (
+    Deployment,
+    fetch,
+    materialize,
+    read_deployments,
+    write_deployments,
+)
 from serving.registry.manifest import Manifest
 from serving.spec import ModelSpec
 
@@ -48,6 +55,8 @@ def deploy(
             timeout_seconds=REQUEST_SECONDS,
             endpoints=(),
         )
+        # Before any replica is touched: what cannot be had or trusted changes nothing.
+        fetch(home, _deployment(after), verify_key())
         touched: list[str] = []
         try:
             for replica in state.replica_names:
@@ -59,6 +68,10 @@ def deploy(
                 _restore(home, state, replica, spec.name, before, tell)
             raise
         return after
+
+
+def _deployment(route: ModelRoute) -> Deployment:
+    return Deployment(model=route.model, version=route.version, digest=route.digest)
 
 
 def _move(home: Home, state: State, replica: str, target: ModelRoute, tell: Teller) -> None:
@@ -82,20 +95,25 @@ def _move(home: Home, state: State, replica: str, target: ModelRoute, tell: Tell
 def _restore(
     home: Home, state: State, replica: str, model: str, before: ModelRoute | None, tell: Teller
 ) -> None:
-    if before:
-        _move(home, state, replica, before, tell)
-        return
-    swap(home, state, read_gateway(home).without(model))
-    rest = tuple(each for each in read_deployments(home, replica) if each.model != model)
-    write_deployments(home, replica, rest)
-    _post(state, replica, f"/v2/repository/models/{model}/unload")
+    """Put back what the replica served; one that cannot be is told of, and the others follow."""
+    try:
+        if before:
+            _move(home, state, replica, before, tell)
+            return
+        swap(home, state, read_gateway(home).without(model))
+        rest = tuple(each for each in read_deployments(home, replica) if each.model != model)
+        write_deployments(home, replica, rest)
+        _post(state, replica, f"/v2/repository/models/{model}/unload")
+    except GalleyError as error:
+        tell(f"{replica} could not be put back: {error}")
 
 
 def _load(home: Home, state: State, replica: str, target: ModelRoute, tell: Teller) -> None:
     """Make the replica's Triton load the version; returns when it is warmed up and ready."""
-    deployment = Deployment(model=target.model, version=target.version, digest=target.digest)
+    deployment = _deployment(target)
     others = tuple(each for each in read_deployments(home, replica) if each.model != target.model)
-    notes = materialize(home, replica, deployment)
+    # Fetched and verified before; a version that is put back was trusted when it was served.
+    notes = materialize(home, replica, deployment, verify_key=None)
     # Recorded before it is done: a replica that crashes while loading comes back with it.
     write_deployments(home, replica, (*others, deployment))
     for note in notes:

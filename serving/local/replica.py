@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from serving.environments import verify_key
 from serving.errors import GalleyError
 from serving.local.engines import Engines, find_engines
 from serving.local.home import Home, State, write_json
@@ -51,7 +52,9 @@ def repository(home: Home, replica: str) -> Path:
     return home.replica(replica) / "repository"
 
 
-def materialize(home: Home, replica: str, deployment: Deployment) -> tuple[str, ...]:
+def materialize(
+    home: Home, replica: str, deployment: Deployment, verify_key: Path | None
+) -> tuple[str, ...]:
     """Put one verified model version into the replica's repository, replacing any other.
 
     The version comes from the stack's artifact folder, or from the registry where it is not there
@@ -65,7 +68,7 @@ def materialize(home: Home, replica: str, deployment: Deployment) -> tuple[str, 
     """
     from serving.engines.triton import on_cpu, parse_pbtxt, to_pbtxt
 
-    artifact = fetch(home, deployment)
+    artifact = fetch(home, deployment, verify_key)
     published = parse_pbtxt((artifact / CONFIG).read_text())
     config, notes = on_cpu(published)
     # Triton would serve the highest number it finds; it is to serve this one.
@@ -91,9 +94,14 @@ def materialize(home: Home, replica: str, deployment: Deployment) -> tuple[str, 
     return notes
 
 
-def fetch(home: Home, deployment: Deployment) -> Path:
-    """Folder with the verified files of a version."""
-    from serving.environments import local_store, verify_key
+def fetch(home: Home, deployment: Deployment, verify_key: Path | None) -> Path:
+    """Folder with the verified files of a version.
+
+    Raises:
+        GalleyError: the version cannot be had, is not what was published, or is not signed for
+            the key.
+    """
+    from serving.environments import local_store
     from serving.registry.registry import pull
 
     target = home.artifacts / deployment.model / str(deployment.version)
@@ -103,7 +111,7 @@ def fetch(home: Home, deployment: Deployment) -> Path:
             model=deployment.model,
             version=deployment.version,
             target=target,
-            verify_key=verify_key(),
+            verify_key=verify_key,
             expect_digest=deployment.digest,
         )
     return target
@@ -181,10 +189,10 @@ def main(replica: str) -> None:
     remove_shared_memory(shared_memory_prefix(state, replica))
     shutil.rmtree(repository(home, replica), ignore_errors=True)
     repository(home, replica).mkdir(parents=True)
-    models = []
+    models, key = [], verify_key()
     for deployment in read_deployments(home, replica):
         try:
-            for note in materialize(home, replica, deployment):
+            for note in materialize(home, replica, deployment, key):
                 _say(note)
         except GalleyError as error:
             # Its model is not served from here; the others are.

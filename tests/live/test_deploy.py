@@ -113,6 +113,7 @@ def test_a_version_that_fails_a_declared_warm_up_size_never_becomes_ready(
     onnx.save(broken_above(rows), tmp_path / "model.onnx")
     version = stack.json("push", "ranker", "--file", str(tmp_path / "model.onnx"))["version"]
     url = f"{stack.state.gateway_url}/v2/models/ranker/infer"
+    before = stack.json("status")["models"][1]
     with constant_load(url, BODY) as load:
         done = stack.galley("deploy", "ranker", str(version), check=False)
         load.wait_for(50)
@@ -124,7 +125,9 @@ def test_a_version_that_fails_a_declared_warm_up_size_never_becomes_ready(
     assert [row["serving"] for row in stack.json("versions", "ranker") if row["version"] == 1] == [
         True
     ]
-    assert stack.json("status")["healthy"]
+    report = stack.json("status")
+    assert report["healthy"]
+    assert report["models"][1] == before
 
 
 def test_a_damaged_artifact_is_not_loaded_again_but_fetched_anew(stack: Stack) -> None:
@@ -144,7 +147,9 @@ def test_an_unsigned_version_is_not_served_where_a_key_is_configured(
     stack: Stack, key_pair: Keys
 ) -> None:
     _, public = key_pair
+    before = stack.json("status")["models"]
     done = stack.galley("deploy", "ranker", "2", check=False, GALLEY_VERIFY_KEY=str(public))
+    assert stack.json("status")["models"] == before
     assert done.returncode == 1
     assert "sign" in done.stderr
     assert score(stack)[0] == "1"

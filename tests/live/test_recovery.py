@@ -24,10 +24,17 @@ def kill(stack: Stack, name: str) -> tuple[int, float]:
     process = psutil.Process(pid)
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+    while not is_gone(process):
         assert time.monotonic() < deadline
         time.sleep(0.001)
     return pid, time.monotonic()
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def wait_until_back(stack: Stack, name: str, old: int) -> None:

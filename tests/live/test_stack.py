@@ -40,7 +40,8 @@ def test_status_lists_every_process_with_pid_port_version_and_health(stack: Stac
         socket.create_connection(("127.0.0.1", row["port"])).close()
     assert rows["triton-0"]["version"] == "2.51.0"
     assert rows["envoy"]["version"] == "1.40.0"
-    assert [model["model"] for model in report["models"]] == ["filetype", "ranker"]
+    served = [(model["model"], model["version"], model["replicas"]) for model in report["models"]]
+    assert served == [("filetype", 1, 2), ("ranker", 1, 2)]
 
 
 def test_every_socket_of_the_stack_listens_on_loopback_alone(stack: Stack) -> None:
@@ -124,7 +125,9 @@ def test_a_kept_registry_is_served_again_by_the_next_up(fresh_stack: Callable[[]
     stack.galley("down", "--keep-registry")
     assert [path.name for path in stack.home.root.iterdir()] == ["store"]
     assert stack.json("up")["models"] == {"ranker": 1}
-    assert stack.json("status")["models"] == [{"model": "ranker", "version": 1, "digest": digest}]
+    assert stack.json("status")["models"] == [
+        {"model": "ranker", "version": 1, "digest": digest, "replicas": 1}
+    ]
     stack.galley("down")
 
 

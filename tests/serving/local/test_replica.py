@@ -122,7 +122,7 @@ def test_tritons_python_is_that_of_the_engines(
 
 
 def test_a_version_is_laid_out_as_triton_reads_it(home: Home, artifact: Path) -> None:
-    notes = materialize(home, "triton-0", RANKER)
+    notes = materialize(home, "triton-0", RANKER, None)
     found = content(repository(home, "triton-0"))
     assert set(found) == {
         "ranker/config.pbtxt",
@@ -143,15 +143,15 @@ def test_warm_up_samples_lie_beside_the_config_where_triton_looks_for_them(
 ) -> None:
     (artifact / "warmup").mkdir()
     (artifact / "warmup" / "sample").write_bytes(b"12345678")
-    materialize(home, "triton-0", RANKER)
+    materialize(home, "triton-0", RANKER, None)
     found = content(repository(home, "triton-0") / "ranker")
     assert found["warmup/sample"] == b"12345678"
     assert "3/warmup/sample" not in found
 
 
 def test_another_version_takes_the_place_of_the_first(home: Home, artifact: Path) -> None:
-    materialize(home, "triton-0", RANKER)
-    materialize(home, "triton-0", RANKER.model_copy(update={"version": 4}))
+    materialize(home, "triton-0", RANKER, None)
+    materialize(home, "triton-0", RANKER.model_copy(update={"version": 4}), None)
     folder = repository(home, "triton-0") / "ranker"
     assert sorted(path.name for path in folder.iterdir()) == ["4", "config.pbtxt"]
 
@@ -161,7 +161,7 @@ def test_laying_out_a_version_leaves_the_verified_files_as_they_are(
 ) -> None:
     (artifact / "model.py").write_text("the artifact's own")
     before = content(artifact)
-    materialize(home, "triton-0", RANKER)
+    materialize(home, "triton-0", RANKER, None)
     assert content(artifact) == before
     laid_out = repository(home, "triton-0") / "ranker" / "3" / "model.py"
     assert laid_out.read_bytes() == MODEL_PROGRAM.read_bytes()
@@ -174,7 +174,7 @@ def test_a_model_that_is_a_python_program_keeps_its_own_program(home: Home, arti
     config.ClearField("platform")
     config.backend = "python"
     (artifact / "config.pbtxt").write_text(to_pbtxt(config))
-    materialize(home, "triton-0", RANKER)
+    materialize(home, "triton-0", RANKER, None)
     laid_out = repository(home, "triton-0") / "ranker" / "3" / "model.py"
     assert laid_out.read_text() == "the artifact's own"
 
