@@ -18,6 +18,7 @@ from serving.paths import home_folder
 from serving.publish import CONFIG, WARMUP
 
 MODEL_PROGRAM = Path(__file__).with_name("triton_model.py")
+STUB_PROGRAM = Path(__file__).with_name("triton_stub.py")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Triton's Python backend keeps its regions
 
 
@@ -118,13 +119,17 @@ def fetch(home: Home, deployment: Deployment, verify_key: Path | None) -> Path:
 
 
 def prepare_backend(home: Home, engines: Engines) -> None:
-    """Lay out the Python backend as Triton looks for it, the stub of this Python beside it."""
+    """Lay out the Python backend as Triton looks for it, our way into its stub beside it."""
     folder = home.backends / "python"
     folder.mkdir(parents=True, exist_ok=True)
-    for source in (*engines.python_backend.iterdir(), engines.stub):
+    for source in engines.python_backend.iterdir():
         link = folder / source.name
         link.unlink(missing_ok=True)
         link.symlink_to(source)
+    stub = folder / engines.stub.name
+    stub.unlink(missing_ok=True)
+    shutil.copyfile(STUB_PROGRAM, stub)
+    stub.chmod(0o755)
 
 
 def triton_command(
@@ -166,6 +171,7 @@ def triton_command(
         # The embedded interpreter finds its standard library by the python3 on this path.
         "PATH": f"{engines.python_bin}:{os.environ.get('PATH', '')}",
         "GALLEY_ENGINES_SITE": str(engines.site),
+        "GALLEY_TRITON_STUB": str(engines.stub),
     }
     return command, environment
 

@@ -31,10 +31,8 @@ def kill(stack: Stack, name: str) -> tuple[int, float]:
 
 
 def is_gone(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    """Whether the process has ended; as a zombie, threads of it may still hold its sockets."""
+    return not process.is_running()
 
 
 def wait_until_back(stack: Stack, name: str, old: int) -> None:
@@ -83,8 +81,8 @@ def test_with_one_triton_dead_no_request_fails_that_had_not_started_and_it_comes
     late = [sample for sample in load.failed if sample.start > dead]
     assert not late, (dead, late[:2], late[-2:])
     # What it was working on when it was killed may be lost: one request a client at most.
-    assert len(load.failed) <= 4
-    assert all(sample.status == 503 for sample in load.failed)
+    assert len(load.failed) <= 4, load.failed
+    assert {sample.status for sample in load.failed} <= {503}, load.failed
 
 
 @pytest.mark.parametrize("name", ["seaweedfs", "valkey"])

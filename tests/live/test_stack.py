@@ -56,6 +56,14 @@ def test_every_socket_of_the_stack_listens_on_loopback_alone(stack: Stack) -> No
     assert {address.port for address in listening} == set(stack.state.ports.values())
 
 
+def test_model_processes_hold_no_socket_of_their_triton(stack: Stack) -> None:
+    # They are started while Triton serves, and would keep its connections open after its death.
+    for name in stack.state.replica_names:
+        models = psutil.Process(stack.process(name).pid).children(recursive=True)
+        assert len(models) >= 3
+        assert [model.net_connections("inet") for model in models] == [[] for _ in models]
+
+
 def test_the_idle_stack_with_both_models_stays_below_its_memory_budget(stack: Stack) -> None:
     report = stack.json("status")
     assert report["memory_bytes"] == sum(row["memory_bytes"] for row in report["processes"])
