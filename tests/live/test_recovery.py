@@ -24,15 +24,11 @@ def kill(stack: Stack, name: str) -> tuple[int, float]:
     process = psutil.Process(pid)
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while not is_gone(process):
+    # Not as a zombie: threads of it may still hold its sockets.
+    while process.is_running():
         assert time.monotonic() < deadline
         time.sleep(0.001)
     return pid, time.monotonic()
-
-
-def is_gone(process: psutil.Process) -> bool:
-    """Whether the process has ended; as a zombie, threads of it may still hold its sockets."""
-    return not process.is_running()
 
 
 def wait_until_back(stack: Stack, name: str, old: int) -> None:

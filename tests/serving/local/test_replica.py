@@ -1,5 +1,8 @@
 """A replica serves what it was told to, from its own copy, and nothing that it was not told to."""
 
+import os
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -185,21 +188,37 @@ def test_the_backend_has_the_stub_beside_it_and_can_be_laid_out_again(
     backend = tmp_path / "backend"
     backend.mkdir()
     (backend / "libtriton_python.so").touch()
-    (tmp_path / "triton_python_backend_stub").touch()
-    here = Engines(
-        **{
-            **vars(engines),
-            "python_backend": backend,
-            "stub": tmp_path / "triton_python_backend_stub",
-        }
-    )
+    real = tmp_path / "triton_python_backend_stub"
+    real.touch()
+    here = Engines(**{**vars(engines), "python_backend": backend, "stub": real})
     for _ in range(2):
         prepare_backend(home, here)
-        links = {path.name: path.resolve() for path in (home.backends / "python").iterdir()}
-        assert links == {
-            "libtriton_python.so": backend / "libtriton_python.so",
-            "triton_python_backend_stub": here.stub,
-        }
+    folder = home.backends / "python"
+    assert (folder / "libtriton_python.so").resolve() == backend / "libtriton_python.so"
+    assert {path.name for path in folder.iterdir()} == {"libtriton_python.so", real.name}
+
+
+def test_a_model_process_starts_with_its_arguments_and_without_the_files_of_its_parent(
+    home: Home, engines: Engines, tmp_path: Path
+) -> None:
+    backend = tmp_path / "backend"
+    backend.mkdir()
+    real = tmp_path / "triton_python_backend_stub"
+    real.write_text('#!/bin/sh\necho "$@"\nls /proc/$$/fd\n')
+    real.chmod(0o755)
+    prepare_backend(home, Engines(**{**vars(engines), "python_backend": backend, "stub": real}))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        done = subprocess.run(
+            [home.backends / "python" / real.name, "model.py", "a region"],
+            capture_output=True,
+            text=True,
+            check=True,
+            pass_fds=[listening.fileno()],
+            env={**os.environ, "GALLEY_TRITON_STUB": str(real)},
+        )
+        told, *files = done.stdout.splitlines()
+        assert told == "model.py a region"
+        assert str(listening.fileno()) not in files
 
 
 def test_only_the_regions_of_this_replica_of_this_stack_are_removed(
