@@ -135,11 +135,6 @@ class Supervisor:
         """Each process by name, as supervisord sees it: `statename`, `pid`, `start` and more."""
         return {info["name"]: info for info in self._call("supervisor.getAllProcessInfo")}
 
-    def restart(self, name: str) -> None:
-        """Stop a process as `down` would, then start it."""
-        self._call("supervisor.stopProcess", name)
-        self._call("supervisor.startProcess", name)
-
     def shutdown(self) -> None:
         """Stop every process, then supervisord."""
         self._call("supervisor.shutdown")

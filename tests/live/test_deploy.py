@@ -10,16 +10,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from serving.local.supervisor import Supervisor
 from serving.recipes import ranker
 from tests.live.conftest import ROOT, Stack
-from tests.live.load import constant_load
+from tests.live.load import BODY, constant_load
+from tests.live.test_recovery import kill, wait_until_back
 
 pytestmark = pytest.mark.live
 
 Keys = tuple[Path, Path]
-
-BODY = {"inputs": [{"name": "input0", "shape": [1, 512], "datatype": "FP32", "data": [0.5] * 512}]}
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +135,8 @@ def test_a_damaged_artifact_is_not_loaded_again_but_fetched_anew(stack: Stack) -
     # A new file: the replicas hold links to the old one.
     artifact.unlink()
     artifact.write_bytes(content)
-    Supervisor(stack.home, stack.state, stack.home.secrets()).restart("triton-0")
-    stack.galley("deploy", "ranker", "1")
+    old, _ = kill(stack, "triton-0")
+    wait_until_back(stack, "triton-0", old)
     assert artifact.read_bytes() != bytes(content)
     assert stack.json("status")["healthy"]
 

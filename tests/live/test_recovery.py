@@ -9,8 +9,7 @@ import psutil
 import pytest
 
 from tests.live.conftest import Stack
-from tests.live.load import Load, constant_load
-from tests.live.test_deploy import BODY
+from tests.live.load import BODY, Load, constant_load
 
 pytestmark = pytest.mark.live
 
