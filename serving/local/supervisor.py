@@ -11,7 +11,7 @@ import time
 import xmlrpc.client
 from base64 import b64encode
 from collections.abc import Sequence
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 from serving.errors import StackError
@@ -20,6 +20,7 @@ from serving.local.processes import Process
 
 STACK_ID = "GALLEY_STACK_ID"
 USER = "galley"
+CALL_SECONDS = 10.0
 
 
 def render_conf(home: Home, state: State, secrets: Secrets, processes: Sequence[Process]) -> str:
@@ -87,6 +88,15 @@ def _words(words: Sequence[str]) -> str:
     return re.sub(r"(\s)([#;])", r"\1''\2", shlex.join(words))
 
 
+class _Transport(xmlrpc.client.Transport):
+    """Gives up on a supervisord that is stopped, so that `down` can go on to kill it."""
+
+    def make_connection(self, host: Any) -> HTTPConnection:
+        connection = super().make_connection(host)
+        connection.timeout = CALL_SECONDS
+        return connection
+
+
 class Supervisor:
     """The running supervisord of one stack."""
 
@@ -141,7 +151,8 @@ class Supervisor:
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
-            with xmlrpc.client.ServerProxy(self._url, headers=self._headers) as proxy:
+            transport = _Transport(headers=self._headers)
+            with xmlrpc.client.ServerProxy(self._url, transport=transport) as proxy:
                 return getattr(proxy, method)(*arguments)
         except (OSError, HTTPException, xmlrpc.client.Error) as error:
             raise StackError(f"supervisord does not answer ({error}); run: galley up") from error

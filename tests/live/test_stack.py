@@ -192,6 +192,16 @@ def test_leftovers_of_a_killed_supervisor_are_swept_by_the_next_up(
     stack.galley("down")
 
 
+def test_a_stopped_supervisor_does_not_hold_up_down(fresh_stack: Callable[[], Stack]) -> None:
+    stack = fresh_stack()
+    stack.galley("up", "--replicas", "1")
+    stack_id = stack.state.stack_id
+    psutil.Process(stack.process("supervisord").pid).suspend()
+    stack.galley("down")
+    assert members(stack_id) == []
+    assert not stack.home.root.exists()
+
+
 def test_the_newest_lines_of_a_log_are_found_without_reading_it_whole(stack: Stack) -> None:
     assert len(last_lines(stack.home, "seaweedfs", 3).splitlines()) == 3
 
