@@ -134,7 +134,7 @@ def test_a_kept_registry_is_served_again_by_the_next_up(fresh_stack: Callable[[]
     assert [path.name for path in stack.home.root.iterdir()] == ["store"]
     assert stack.json("up")["models"] == {"ranker": 1}
     assert stack.json("status")["models"] == [
-        {"model": "ranker", "version": 1, "digest": digest, "replicas": 1}
+        {"model": "ranker", "version": 1, "digest": digest, "replicas": 2}
     ]
     stack.galley("down")
 
