@@ -13,6 +13,7 @@ import httpx
 
 from serving.environments import local_store, signing_key
 from serving.inference import infer
+from serving.local.deploy import Teller
 from serving.local.home import Home, State
 from serving.local.serve import release
 from serving.local.stack import up
@@ -27,8 +28,6 @@ FILES = 240
 VECTORS = 200
 # float32 over 2,048-wide sums against the same sums in float64.
 TOLERANCE = 1e-4
-
-Teller = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
@@ -49,9 +49,14 @@ def write_gateway(home: Home, gateway: Gateway) -> None:
     """Write all of Envoy's files for its start."""
     folder = home.envoy / "xds"
     write_atomically(home.envoy / "bootstrap.yaml", render_bootstrap(gateway, folder))
+    _write_watched(home, gateway)
+    write_json(home.envoy / "gateway.json", asdict(gateway))
+
+
+def _write_watched(home: Home, gateway: Gateway) -> None:
+    folder = home.envoy / "xds"
     for name, text in render_watched(gateway, folder).items():
         write_atomically(folder / name, text)
-    write_json(home.envoy / "gateway.json", asdict(gateway))
 
 
 def swap(home: Home, state: State, after: Gateway) -> None:
@@ -64,10 +69,21 @@ def swap(home: Home, state: State, after: Gateway) -> None:
         StackError: Envoy rejected a file, or did not take it over in time; it goes on with what
             it had.
     """
+    before = read_gateway(home)
+    try:
+        _swap(home, state, before, after)
+    except BaseException:
+        # Also for an Envoy that restarts: it is to find what it had, not what it refused.
+        _write_watched(home, before)
+        raise
+    write_json(home.envoy / "gateway.json", asdict(after))
+
+
+def _swap(home: Home, state: State, before: Gateway, after: Gateway) -> None:
     folder = home.envoy / "xds"
     kept = {cluster_name(model) for model in after.models}
-    leaving = tuple(model for model in read_gateway(home).models if cluster_name(model) not in kept)
-    both = Gateway(after.port, after.admin_port, after.servers, after.models + leaving)
+    leaving = tuple(model for model in before.models if cluster_name(model) not in kept)
+    both = replace(after, models=after.models + leaving)
     final = render_watched(after, folder)
     steps = {
         name: text for name, text in render_watched(both, folder).items() if name != "rds.yaml"
@@ -80,7 +96,6 @@ def swap(home: Home, state: State, after: Gateway) -> None:
         _replace(home, state, {"cds.yaml": final["cds.yaml"]})
         for model in leaving:
             (folder / f"eds-{cluster_name(model)}.yaml").unlink(missing_ok=True)
-    write_json(home.envoy / "gateway.json", asdict(after))
 
 
 def wait_until_idle(state: State, route: ModelRoute, at: Endpoint | None = None) -> None:

@@ -1,12 +1,11 @@
 """What the registry says is released, served by the local stack."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from serving.environments import LOCAL, local_store
 from serving.errors import GalleyError, InputError
 from serving.gateway.routes import ModelRoute
-from serving.local.deploy import deploy
+from serving.local.deploy import Teller, deploy
 from serving.local.home import Home
 from serving.paths import specs_folder
 from serving.publish import spec_of
@@ -14,8 +13,6 @@ from serving.registry import releases
 from serving.registry.registry import models, show, versions
 from serving.registry.releases import Release, Target
 from serving.spec import ModelSpec
-
-Teller = Callable[[str], None]
 
 
 def release(

@@ -16,7 +16,7 @@ from serving.local.engines import find_engines
 from serving.local.gateway import empty_gateway, write_gateway
 from serving.local.home import Home, Secrets, State, is_own, write_atomically, write_json
 from serving.local.ports import choose_ports, is_free
-from serving.local.processes import plan_processes, port_names, s3_identities
+from serving.local.processes import Process, plan_processes, port_names, s3_identities
 from serving.local.replica import prepare_backend, remove_shared_memory
 from serving.local.supervisor import STACK_ID, Supervisor, render_conf
 
@@ -108,8 +108,11 @@ def status(home: Home) -> tuple[ProcessStatus, ...]:
         StackError: no stack is running.
     """
     state = home.running_state()
-    supervisor = _supervisor(home, state)
-    known = supervisor.processes()
+    return _rows(home, state, plan_processes(home, state, find_engines()))
+
+
+def _rows(home: Home, state: State, processes: tuple[Process, ...]) -> tuple[ProcessStatus, ...]:
+    known = _supervisor(home, state).processes()
     pid = int(home.supervisor_pid.read_text())
     rows = [
         ProcessStatus(
@@ -124,7 +127,7 @@ def status(home: Home) -> tuple[ProcessStatus, ...]:
             memory_bytes=probes.memory_bytes(pid, children=False),
         )
     ]
-    for process in plan_processes(home, state, find_engines()):
+    for process in processes:
         info = known[process.name]
         running = info["statename"] == "RUNNING"
         version, healthy = probes.version_and_health(process.name, home, state)
@@ -151,12 +154,12 @@ def _start_on_free_ports(
     for attempt in range(ATTEMPTS):
         state = _choose(replicas, wanted)
         try:
-            _start(home, state)
-            _wait_until_healthy(home, state, watch)
+            _wait_until_healthy(home, state, _start(home, state), watch)
             _prepare_registry(home)
-        except BaseException:
-            # Somebody may have taken a port between choosing and binding: then choose again.
-            if _stop(home, state) and attempt + 1 < ATTEMPTS:
+        except BaseException as error:
+            taken = _stop(home, state)
+            # Somebody took a port between choosing and binding: choose again. Not if interrupted.
+            if taken and isinstance(error, GalleyError) and attempt + 1 < ATTEMPTS:
                 continue
             raise
         return state
@@ -172,7 +175,7 @@ def _choose(replicas: int, wanted: dict[str, int]) -> State:
     )
 
 
-def _start(home: Home, state: State) -> None:
+def _start(home: Home, state: State) -> tuple[Process, ...]:
     engines = find_engines()
     secrets = Secrets.generate()
     for folder in (home.logs, home.store, home.artifacts, home.backends):
@@ -183,14 +186,17 @@ def _start(home: Home, state: State) -> None:
     prepare_backend(home, engines)
     # Last, since it is what says that there is a stack.
     write_json(home.state_file, state.model_dump())
-    conf = render_conf(home, state, secrets, plan_processes(home, state, engines))
-    Supervisor(home, state, secrets).start(conf)
+    processes = plan_processes(home, state, engines)
+    Supervisor(home, state, secrets).start(render_conf(home, state, secrets, processes))
+    return processes
 
 
-def _wait_until_healthy(home: Home, state: State, watch: Watcher) -> None:
+def _wait_until_healthy(
+    home: Home, state: State, processes: tuple[Process, ...], watch: Watcher
+) -> None:
     start = time.monotonic()
     while True:
-        rows = status(home)
+        rows = _rows(home, state, processes)
         watch(rows)
         waiting = [row for row in rows if not row.healthy]
         if not waiting:

@@ -1,6 +1,7 @@
 """Versions come and go behind the gateway without a failed or mislabelled answer."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from serving.errors import StackError
+from serving.local.gateway import read_gateway, swap
 from serving.recipes import ranker
 from tests.live.conftest import ROOT, Stack
 from tests.live.load import BODY, constant_load
@@ -201,3 +204,18 @@ def test_the_local_config_runs_on_cpu_and_the_published_one_is_the_cluster_s(
     local = stack.home.replica("triton-0") / "repository" / "ranker" / "config.pbtxt"
     assert "KIND_CPU" in local.read_text()
     assert "KIND_GPU" not in local.read_text()
+
+
+def test_routes_that_the_gateway_refuses_change_nothing_also_after_its_restart(
+    stack: Stack,
+) -> None:
+    before = read_gateway(stack.home)
+    # "nans" is no duration, so Envoy refuses the file of all routes.
+    broken = replace(before, models=(replace(before.models[0], timeout_seconds=float("nan")),))
+    with pytest.raises(StackError, match=r"rejected|did not take over"):
+        swap(stack.home, stack.state, broken)
+    old, _ = kill(stack, "envoy")
+    wait_until_back(stack, "envoy", old)
+    assert read_gateway(stack.home) == before
+    assert stack.json("status")["healthy"]
+    assert score(stack)[0] == "1"
