@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import serving.commands
+import serving.local.client_commands
 import serving.local.commands
 import serving.registry.commands
 from serving.console import Json, print_json, print_line, print_table, say, short
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 serving.local.commands.add_to(app)
+serving.local.client_commands.add_to(app)
 serving.registry.commands.add_to(app)
 serving.commands.add_to(app)
 

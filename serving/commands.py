@@ -73,13 +73,14 @@ def predict(
     home: Annotated[Path | None, typer.Option("--home", help="Folder of the stack.")] = None,
     json: Json = False,
 ) -> None:
-    """Ask a model through the gateway, and print its answers."""
-    from serving.local.home import Home
-    from serving.paths import home_folder
+    """Ask a model through the gateway with the operator's key, and print its answers."""
+    from serving.local.access import operator_client
+    from serving.local.commands import home_of
     from serving.predict import predict_files
 
-    state = Home(home.absolute() if home else home_folder()).running_state()
-    answers = predict_files(state.gateway_url, model, file)
+    where = home_of(home)
+    with operator_client(where, where.running_state()) as client:
+        answers = predict_files(client, model, file)
     if json:
         print_json([{"file": str(path), "answer": answer} for path, answer in answers])
         return

@@ -13,6 +13,7 @@ import httpx
 
 from serving.environments import local_store, signing_key
 from serving.inference import infer
+from serving.local.access import operator_client
 from serving.local.deploy import Teller
 from serving.local.home import Home, State
 from serving.local.serve import release
@@ -71,13 +72,14 @@ def run(home: Home, tell: Teller) -> tuple[State, tuple[Check, ...]]:
             tell(f"serving {model} version {published.version}")
             release(home, spec, published.version)
             tell(f"asking {model}")
-            checks.append(check(state, published.version, published.digest, files))
+            with operator_client(home, state) as client:
+                checks.append(check(client, published.version, published.digest, files))
     return state, tuple(checks)
 
 
-def _check_filetype(state: State, version: int, digest: str, _: dict[str, Path]) -> Check:
+def _check_filetype(client: httpx.Client, version: int, digest: str, _: dict[str, Path]) -> Check:
     paths = real_files(ROOT, FILES)
-    labels, times = _ask_all(paths, lambda path, client: _label(state, path, client))
+    labels, times = _ask_all(paths, lambda path: _label(client, path))
     expected = filetype.reference(paths)
     shown: dict[str, Path] = {}
     for path, label in sorted(zip(paths, labels, strict=True), key=lambda each: _distance(each[0])):
@@ -95,21 +97,19 @@ def _check_filetype(state: State, version: int, digest: str, _: dict[str, Path])
     )
 
 
-def _label(state: State, path: Path, client: httpx.Client) -> str:
+def _label(client: httpx.Client, path: Path) -> str:
     encoded = filetype.encode(path)
     if isinstance(encoded, str):
         return encoded
-    scores = _infer(state, "filetype", {filetype.INPUT: encoded[None]}, client)[filetype.OUTPUT]
+    scores = _infer(client, "filetype", {filetype.INPUT: encoded[None]})[filetype.OUTPUT]
     return filetype.decode(scores[0])[0]
 
 
-def _check_ranker(state: State, version: int, digest: str, files: dict[str, Path]) -> Check:
+def _check_ranker(client: httpx.Client, version: int, digest: str, files: dict[str, Path]) -> Check:
     vectors = ranker.sample_inputs(VECTORS, seed=1)
     scores, times = _ask_all(
         vectors,
-        lambda row, client: float(
-            _infer(state, "ranker", {ranker.INPUT: row[None]}, client)[ranker.OUTPUT][0, 0]
-        ),
+        lambda row: float(_infer(client, "ranker", {ranker.INPUT: row[None]})[ranker.OUTPUT][0, 0]),
     )
     expected = ranker.reference(files["model.onnx"], vectors).ravel()
     return Check(
@@ -128,21 +128,20 @@ def _check_ranker(state: State, version: int, digest: str, files: dict[str, Path
     )
 
 
-def _infer(state: State, model: str, inputs: dict[str, Any], client: httpx.Client) -> Any:
-    return infer(state.gateway_url, model, inputs, timeout_seconds=TIMEOUT_SECONDS, client=client)
+def _infer(client: httpx.Client, model: str, inputs: dict[str, Any]) -> Any:
+    gateway = str(client.base_url)
+    return infer(gateway, model, inputs, timeout_seconds=TIMEOUT_SECONDS, client=client)
 
 
-def _ask_all(
-    questions: Any, ask: Callable[[Any, httpx.Client], Any]
-) -> tuple[list[Any], list[float]]:
+def _ask_all(questions: Any, ask: Callable[[Any], Any]) -> tuple[list[Any], list[float]]:
     """Every answer in order, and the milliseconds that each took."""
-    with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(CONCURRENCY) as pool:
 
-        def timed(question: Any) -> tuple[Any, float]:
-            start = time.perf_counter()
-            answer = ask(question, client)
-            return answer, (time.perf_counter() - start) * 1000
+    def timed(question: Any) -> tuple[Any, float]:
+        start = time.perf_counter()
+        answer = ask(question)
+        return answer, (time.perf_counter() - start) * 1000
 
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         done = list(pool.map(timed, questions))
     return [answer for answer, _ in done], [elapsed for _, elapsed in done]
 

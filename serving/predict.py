@@ -23,11 +23,13 @@ CONCURRENCY = 8
 Answer = tuple[str | float, ...]
 
 
-def predict_files(base_url: str, model: str, files: Sequence[Path]) -> list[tuple[Path, Answer]]:
+def predict_files(
+    client: httpx.Client, model: str, files: Sequence[Path]
+) -> list[tuple[Path, Answer]]:
     """The model's answer about each file, in order.
 
     A shipped model takes the file as its recipe says. Any other takes JSON that maps each input's
-    name to its values, and answers with the values of all outputs.
+    name to its values, and answers with the values of all outputs. `client` leads to the gateway.
 
     Raises:
         InputError: a file cannot be read or does not fit the model; or there is no such model.
@@ -36,24 +38,24 @@ def predict_files(base_url: str, model: str, files: Sequence[Path]) -> list[tupl
     for path in files:
         if not path.exists():
             raise InputError(f"file={path} does not exist; name one that does")
-    with httpx.Client(trust_env=False) as client:
-        described = metadata(base_url, model, timeout_seconds=TIMEOUT_SECONDS, client=client)
-        by_recipe = recipe(model) if model in RECIPES else None
+    gateway = str(client.base_url)
+    described = metadata(gateway, model, timeout_seconds=TIMEOUT_SECONDS, client=client)
+    by_recipe = recipe(model) if model in RECIPES else None
 
-        def ask(path: Path) -> tuple[Path, Answer]:
-            if by_recipe is None:
-                inputs = _from_json(path, described)
-            else:
-                encoded = by_recipe.encode(path)
-                if isinstance(encoded, str):
-                    return path, (encoded, 1.0)
-                inputs = {by_recipe.INPUT: encoded[None]}
-            check_inputs(described, inputs)
-            outputs = infer(base_url, model, inputs, timeout_seconds=TIMEOUT_SECONDS, client=client)
-            return path, _answer(by_recipe, outputs)
+    def ask(path: Path) -> tuple[Path, Answer]:
+        if by_recipe is None:
+            inputs = _from_json(path, described)
+        else:
+            encoded = by_recipe.encode(path)
+            if isinstance(encoded, str):
+                return path, (encoded, 1.0)
+            inputs = {by_recipe.INPUT: encoded[None]}
+        check_inputs(described, inputs)
+        outputs = infer(gateway, model, inputs, timeout_seconds=TIMEOUT_SECONDS, client=client)
+        return path, _answer(by_recipe, outputs)
 
-        with ThreadPoolExecutor(CONCURRENCY) as pool:
-            return list(pool.map(ask, files))
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
+        return list(pool.map(ask, files))
 
 
 def _answer(by_recipe: Recipe | None, outputs: "dict[str, NDArray[Any]]") -> Answer:

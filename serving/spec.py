@@ -5,6 +5,7 @@ engine, inputs, outputs what runs it, and what goes in and out
 warmup                  what it answers before it is ready
 slo, traffic            what is promised, and for how much
 scaling, cache, routing how requests are spread and spared
+log                     which tensors are kept of what it answered
 hardware, clients       where it runs, and for whom
 """
 
@@ -22,8 +23,8 @@ from serving.engines.batching import Count
 from serving.engines.kinds import PLATFORMS, Engine, Format, TritonEngine, VllmEngine
 from serving.errors import SpecError
 from serving.slo import LatencySlo, Positive, Slo, TokenSlo
-from serving.strict import ABSENT, Fault, Rule, Strict, refuse, sentence, sentences
-from serving.tensors import Input, Tensor
+from serving.strict import ABSENT, Fault, Rule, Strict, nearest, refuse, sentence, sentences
+from serving.tensors import Input, Tensor, TensorName
 from serving.warmup import Warmup, warmup_faults, warmup_file_faults
 from serving.yaml_file import Key, read_mapping
 
@@ -101,10 +102,34 @@ class Cache(Strict):
 
 
 class Routing(Strict):
-    """How requests find a replica where the least busy one will not do."""
+    """How requests find a replica where the least busy one will not do, and how long they may."""
 
-    hash_header: Annotated[str, AfterValidator(_header)] = Field(
-        description="header whose equal values go to the same replica"
+    hash_header: Annotated[str, AfterValidator(_header)] | None = Field(
+        default=None, description="header whose equal values go to the same replica"
+    )
+    timeout_ms: Positive | None = Field(
+        default=None, description="longest a request may take before 504, in milliseconds"
+    )
+    idle_timeout_seconds: Positive | None = Field(
+        default=None, description="longest silence of a stream before it is cut, in seconds"
+    )
+
+    @Rule
+    def _says_something(self) -> Iterator[Fault]:
+        stated = (self.hash_header, self.timeout_ms, self.idle_timeout_seconds)
+        if all(value is None for value in stated):
+            fix = f"state one of {', '.join(type(self).model_fields)}, or remove it"
+            yield Fault((), ABSENT, "says nothing", fix)
+
+
+class PredictionLog(Strict):
+    """Tensors that may be kept beside the log of answers; without it, none ever are."""
+
+    sample_ratio: float = Field(
+        gt=0, le=1, description="share of requests whose tensors are logged, above 0 to 1"
+    )
+    redact: tuple[TensorName, ...] = Field(
+        description="names of the inputs and outputs whose values are left out; [] for none"
     )
 
 
@@ -145,6 +170,7 @@ class ModelSpec(Strict):
     scaling: Scaling = Field(description="between how many replicas it runs")
     cache: Cache | None = Field(default=None, description="answers kept for equal requests")
     routing: Routing | None = Field(default=None, description="how requests find a replica")
+    log: PredictionLog | None = Field(default=None, description="which tensors are logged")
     hardware: Hardware = Field(description="where a replica runs")
     clients: tuple[Client, ...] = Field(min_length=1, description="who may call it")
 
@@ -229,7 +255,8 @@ class ModelSpec(Strict):
     def _sequences_meet_their_state(self) -> Iterator[Fault]:
         keeps_state = isinstance(self.engine, TritonEngine) and self.engine.sequence_batching
         most = self.scaling.max_replicas
-        if keeps_state and most > 1 and self.routing is None:
+        hashed = self.routing is not None and self.routing.hash_header is not None
+        if keeps_state and most > 1 and not hashed:
             yield Fault(
                 ("scaling", "max_replicas"),
                 most,
@@ -250,6 +277,33 @@ class ModelSpec(Strict):
             yield Fault(where, ABSENT, rule, fix)
         elif self.engine.decoupled:
             yield Fault(where, ABSENT, "cannot hold the many answers of a decoupled model", fix)
+
+    @Rule
+    def _slow_answers_are_waited_for(self) -> Iterator[Fault]:
+        if self.routing is None or not isinstance(self.slo, LatencySlo):
+            return
+        timeout, promised = self.routing.timeout_ms, self.slo.latency_p99_ms
+        if timeout is not None and timeout < promised:
+            rule = f"cuts off answers that slo.latency_p99_ms={promised:g} still allows"
+            fix = f"use {promised:g} or more"
+            yield Fault(("routing", "timeout_ms"), timeout, rule, fix)
+
+    @Rule
+    def _log_fits_engine(self) -> Iterator[Fault]:
+        if self.log is not None and not isinstance(self.engine, TritonEngine):
+            rule = f"is not something that a {self.engine.kind} engine has: it logs tensors"
+            yield Fault(("log",), ABSENT, rule, "remove it")
+
+    @Rule
+    def _redacted_tensors_exist(self) -> Iterator[Fault]:
+        if self.log is None or not isinstance(self.engine, TritonEngine):
+            return
+        names = [tensor.name for tensor in (*self.inputs, *self.outputs)]
+        for place, name in enumerate(self.log.redact):
+            if name not in names:
+                meant = nearest(name, names)
+                fix = f"did you mean {meant}" if meant else f"use one of {', '.join(names)}"
+                yield Fault(("log", "redact", place), name, "is no input and no output", fix)
 
     @Rule
     def _gpus_exist(self) -> Iterator[Fault]:

@@ -1,19 +1,12 @@
 """What the gateway does, as one model that knows nothing of Envoy."""
 
-import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from serving.engines.kinds import TritonEngine
-from serving.spec import ModelSpec
-from serving.tensors import ITEM_BYTES
+# The operator's own key: every model, no rate limit.
+OPERATOR = "operator"
 
-# JSON writes a number in up to this many bytes, separator included ("-1.2345678901234567e-308, ").
-JSON_BYTES_PER_ELEMENT = 26
-# Each axis may put brackets around every element.
-JSON_BYTES_PER_AXIS = 2
-JSON_OVERHEAD_BYTES = 64 * 1024
-# Triton's own limit on an HTTP body, and so the most that is let through where sizes are open.
-LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
+Kind = Literal["tensors", "stream"]
 
 
 @dataclass(frozen=True)
@@ -22,41 +15,98 @@ class Endpoint:
 
     address: str
     port: int
+    grpc_port: int | None = None
     draining: bool = False
 
 
 @dataclass(frozen=True)
-class ModelRoute:
-    """How requests for one model travel, and which version answers them."""
+class Caller:
+    """A client of a model, and how many requests a second it may send."""
 
-    model: str
-    version: int
-    digest: str
+    name: str
+    rate_rps: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model's requests may be, take and need.
+
+    `kind` says whether one request has one answer of tensors, or a stream of them. Timeouts are
+    in seconds: of a whole request (streams have none), of one attempt (None: as long as the
+    request), and of silence in a stream. `max_in_flight` is what all replicas together may hold
+    before more is refused, `retries_in_flight` how many of those may be second attempts.
+    """
+
+    kind: Kind
     max_request_bytes: int
     timeout_seconds: float
+    per_try_timeout_seconds: float | None
+    idle_timeout_seconds: float
+    max_in_flight: int
+    retries_in_flight: int
+    rate_rps: int
+    callers: tuple[Caller, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version that answers, and its share of the requests in percent."""
+
+    number: int
+    digest: str
     endpoints: tuple[Endpoint, ...]
+    weight: int = 100
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A version that gets copies of requests, and whose answers nobody sees.
+
+    Larger requests than `max_request_bytes` are not copied: one that a stuck mirror does not read
+    holds up the client's own.
+    """
+
+    number: int
+    digest: str
+    endpoints: tuple[Endpoint, ...]
+    percent: float
+    max_in_flight: int = 8
+    max_request_bytes: int = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ModelRoute:
+    """How requests for one model travel, and which versions answer them."""
+
+    model: str
+    limits: Limits
+    versions: tuple[Version, ...]
+    mirror: Mirror | None = None
+
+    @property
+    def main(self) -> Version:
+        """The version that answers most requests."""
+        return max(self.versions, key=lambda version: version.weight)
 
     @property
     def replicas(self) -> int:
         """How many endpoints are sent requests."""
-        return sum(not at.draining for at in self.endpoints)
-
-    def same_version(self, other: "ModelRoute") -> bool:
-        """Whether both routes lead to the same bytes."""
-        return (self.model, self.version, self.digest) == (
-            other.model,
-            other.version,
-            other.digest,
-        )
+        return sum(not at.draining for version in self.versions for at in version.endpoints)
 
 
 @dataclass(frozen=True)
 class Gateway:
-    """Everything that can be reached from outside; whatever is not in here answers 404."""
+    """Everything that can be reached from outside; whatever is not in here answers 404.
+
+    Clients come in at `port`; `inner_port` is where the prediction hops send what they have
+    checked, and nobody else.
+    """
 
     port: int
+    inner_port: int
     admin_port: int
     servers: tuple[Endpoint, ...]
+    hops: tuple[Endpoint, ...]
     models: tuple[ModelRoute, ...]
 
     def route(self, model: str) -> ModelRoute | None:
@@ -72,21 +122,3 @@ class Gateway:
         """The gateway with this route in place of any other of its model."""
         models = (*self.without(route.model).models, route)
         return replace(self, models=tuple(sorted(models, key=lambda each: each.model)))
-
-
-def max_request_bytes(spec: ModelSpec) -> int:
-    """Largest body that a full batch of the spec's inputs needs, as JSON, in bytes.
-
-    Where a request has no largest size (open dims, strings, no tensors at all) this is the model
-    server's own limit.
-    """
-    if not isinstance(spec.engine, TritonEngine) or any(
-        tensor.is_open or ITEM_BYTES[tensor.data_type] is None for tensor in spec.inputs
-    ):
-        return LARGEST_REQUEST_BYTES
-    row_bytes = sum(
-        math.prod(tensor.dims) * (JSON_BYTES_PER_ELEMENT + JSON_BYTES_PER_AXIS * len(tensor.dims))
-        for tensor in spec.inputs
-    )
-    size = row_bytes * spec.engine.largest_batch + JSON_OVERHEAD_BYTES
-    return min(size, LARGEST_REQUEST_BYTES)

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from serving.console import (
 
 if TYPE_CHECKING:
     from serving.gateway.routes import ModelRoute
+    from serving.local.home import Home
     from serving.local.stack import ProcessStatus
 
 HomeOption = Annotated[
@@ -40,8 +41,8 @@ def up(
     from serving.local.serve import serve_released
     from serving.local.stack import up as start
 
-    where = _home(home)
-    with step_progress("up", replicas + 4) as tell:
+    where = home_of(home)
+    with step_progress("up", replicas + 7) as tell:
 
         def watch(rows: "tuple[ProcessStatus, ...]") -> None:
             waiting = [row.name for row in rows if not row.healthy]
@@ -56,7 +57,8 @@ def up(
                 "started": started,
                 "home": str(where.root),
                 "gateway": state.gateway_url,
-                "models": {route.model: route.version for route in served},
+                "ca": str(where.tls / "ca.pem"),
+                "models": {route.model: route.main.number for route in served},
             }
         )
         return
@@ -64,6 +66,7 @@ def up(
         print_line(f"the local stack is up; gateway {state.gateway_url}")
     else:
         print_line(f"a local stack is running already at {where.root}; gateway {state.gateway_url}")
+    print_line(f"clients trust {where.tls / 'ca.pem'} and need a key: galley client add <client>")
     print_line("see: galley status    stop: galley down")
 
 
@@ -77,7 +80,7 @@ def down(
     """Stop the local stack and remove all it made, published versions included."""
     from serving.local.stack import down as stop
 
-    where = _home(home)
+    where = home_of(home)
     stopped = stop(where, keep_registry=keep_registry)
     if json:
         print_json({"stopped": stopped, "home": str(where.root), "kept_registry": keep_registry})
@@ -95,7 +98,7 @@ def status(home: HomeOption = None, json: Json = False) -> None:
     from serving.local.gateway import read_gateway
     from serving.local.stack import status as read_status
 
-    where = _home(home)
+    where = home_of(home)
     rows = read_status(where)
     state = where.running_state()
     routes = read_gateway(where).models
@@ -105,14 +108,15 @@ def status(home: HomeOption = None, json: Json = False) -> None:
             {
                 "home": str(where.root),
                 "gateway": state.gateway_url,
+                "ca": str(where.tls / "ca.pem"),
                 "healthy": healthy,
                 "memory_bytes": sum(row.memory_bytes for row in rows),
                 "processes": [asdict(row) for row in rows],
                 "models": [
                     {
                         "model": route.model,
-                        "version": route.version,
-                        "digest": route.digest,
+                        "version": route.main.number,
+                        "digest": route.main.digest,
                         "replicas": route.replicas,
                     }
                     for route in routes
@@ -137,7 +141,7 @@ def _print_status(
                 row.version or "?",
                 # Pids and ports are names, not quantities.
                 str(row.pid or "-"),
-                str(row.port),
+                str(row.port or "-"),
                 "yes" if row.healthy else "NO",
                 row.state.lower(),
                 f"{row.uptime_seconds} s",
@@ -153,7 +157,7 @@ def _print_status(
         return
     print_table(
         ("model", "version", "digest", "replicas"),
-        [(r.model, r.version, short(r.digest), r.replicas) for r in routes],
+        [(r.model, r.main.number, short(r.main.digest), r.replicas) for r in routes],
     )
 
 
@@ -168,7 +172,7 @@ def logs(
     from serving.errors import InputError
     from serving.local.stack import last_lines
 
-    where = _home(home)
+    where = home_of(home)
     where.running_state()
     known = sorted(path.stem for path in where.logs.glob("*.log"))
     if name and name not in known:
@@ -198,7 +202,7 @@ def deploy(
     from serving.paths import specs_folder
     from serving.publish import spec_of
 
-    where = _home(home)
+    where = home_of(home)
     spec = spec_of(model, specs_folder())
     replicas = where.running_state().replica_names
     with step_progress(f"deploy {model}", len(replicas)) as tell:
@@ -210,10 +214,10 @@ def deploy(
 
         route = release(where, spec, version, tell=told)
     if json:
-        print_json({"model": model, "version": route.version, "digest": route.digest})
+        print_json({"model": model, "version": route.main.number, "digest": route.main.digest})
     else:
         print_line(
-            f"{model} version {route.version} ({short(route.digest)}) is served by "
+            f"{model} version {route.main.number} ({short(route.main.digest)}) is served by "
             f"{len(replicas)} replicas"
         )
 
@@ -237,7 +241,8 @@ def _follow(folder: Path, names: list[str], *, prefix: bool) -> None:
         time.sleep(FOLLOW_SECONDS)
 
 
-def _home(given: Path | None) -> Any:
+def home_of(given: Path | None) -> "Home":
+    """The stack that a command is about."""
     from serving.local.home import Home
     from serving.paths import home_folder
 

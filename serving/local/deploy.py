@@ -7,9 +7,11 @@ import httpx
 
 from serving.environments import verify_key
 from serving.errors import GalleyError, StackError
-from serving.gateway.routes import ModelRoute, max_request_bytes
+from serving.gateway.limits import limits_of
+from serving.gateway.routes import Endpoint, ModelRoute, Version
 from serving.local.gateway import endpoint, read_gateway, swap, wait_until_idle
 from serving.local.home import Home, State
+from serving.local.prediction import add_served, forget_unserved, served_of
 from serving.local.replica import (
     Deployment,
     fetch,
@@ -17,11 +19,11 @@ from serving.local.replica import (
     read_deployments,
     write_deployments,
 )
+from serving.publish import CONFIG
 from serving.registry.manifest import Manifest
 from serving.spec import ModelSpec
 
 LOAD_SECONDS = 120.0
-REQUEST_SECONDS = 30.0
 
 Teller = Callable[[str], None]
 
@@ -49,14 +51,12 @@ def deploy(
         before = read_gateway(home).route(spec.name)
         after = ModelRoute(
             model=spec.name,
-            version=manifest.version,
-            digest=manifest.digest,
-            max_request_bytes=max_request_bytes(spec),
-            timeout_seconds=REQUEST_SECONDS,
-            endpoints=(),
+            limits=limits_of(spec, state.replicas),
+            versions=(Version(manifest.version, manifest.digest, endpoints=()),),
         )
         # Before any replica is touched: what cannot be had or trusted changes nothing.
-        fetch(home, _deployment(after), verify_key())
+        artifact = fetch(home, _deployment(after), verify_key())
+        add_served(home, served_of(spec, manifest, (artifact / CONFIG).read_text()))
         touched: list[str] = []
         try:
             for replica in state.replica_names:
@@ -67,11 +67,13 @@ def deploy(
             for replica in reversed(touched):
                 _restore(home, state, replica, spec.name, before, tell)
             raise
+        finally:
+            forget_unserved(home, read_gateway(home))
         return after
 
 
 def _deployment(route: ModelRoute) -> Deployment:
-    return Deployment(model=route.model, version=route.version, digest=route.digest)
+    return Deployment(model=route.model, version=route.main.number, digest=route.main.digest)
 
 
 def _move(home: Home, state: State, replica: str, target: ModelRoute, tell: Teller) -> None:
@@ -79,17 +81,23 @@ def _move(home: Home, state: State, replica: str, target: ModelRoute, tell: Tell
     here = endpoint(state, replica)
     current = read_gateway(home).route(target.model)
     # The only replica of a version stays in rotation until the new one has taken over.
-    if current and here in current.endpoints and len(current.endpoints) > 1:
+    if current and here in current.main.endpoints and len(current.main.endpoints) > 1:
         # Draining rather than gone, so that what it still has to answer can be seen.
-        left = tuple(replace(at, draining=at == here) for at in current.endpoints)
-        swap(home, state, read_gateway(home).with_route(replace(current, endpoints=left)))
-        wait_until_idle(state, current, here)
+        left = tuple(replace(at, draining=at == here) for at in current.main.endpoints)
+        swap(home, state, read_gateway(home).with_route(_at(current, left)))
+        wait_until_idle(state, current.model, current.main.number, here)
     _load(home, state, replica, target, tell)
     current = read_gateway(home).route(target.model)
-    joined = current.endpoints if current and current.same_version(target) else ()
+    same = current is not None and _deployment(current) == _deployment(target)
+    joined = current.main.endpoints if current and same else ()
     endpoints = (*(at for at in joined if at.port != here.port), here)
-    swap(home, state, read_gateway(home).with_route(replace(target, endpoints=endpoints)))
-    tell(f"{replica} serves {target.model} version {target.version}")
+    swap(home, state, read_gateway(home).with_route(_at(target, endpoints)))
+    tell(f"{replica} serves {target.model} version {target.main.number}")
+
+
+def _at(route: ModelRoute, endpoints: tuple[Endpoint, ...]) -> ModelRoute:
+    """The route with its one version at these endpoints."""
+    return replace(route, versions=(replace(route.main, endpoints=endpoints),))
 
 
 def _restore(
@@ -121,7 +129,7 @@ def _load(home: Home, state: State, replica: str, target: ModelRoute, tell: Tell
     answer = _post(state, replica, f"/v2/repository/models/{target.model}/load")
     if not answer.is_success:
         raise StackError(
-            f"{replica} could not load {target.model} version {target.version}: "
+            f"{replica} could not load {target.model} version {target.main.number}: "
             f"{_error(answer)}; see: galley logs {replica}"
         )
 

@@ -17,10 +17,19 @@ from serving.errors import StackError
 ENTRIES = frozenset(
     {
         *("lock", "stack.json", "secrets.json", "s3.json", "supervisord.conf", "supervisord.pid"),
+        *("clients.json", "valkey.conf", "tls", "prediction"),
         *("logs", "store", "artifacts", "envoy", "backends", "replicas"),
         *("filer.sock", "s3.sock"),
     }
 )
+
+
+HOPS = 2
+
+
+def new_api_key() -> str:
+    """A key for the gateway that nobody can guess."""
+    return f"galley-{secrets.token_urlsafe(32)}"
 
 
 class Secrets(BaseModel):
@@ -30,6 +39,10 @@ class Secrets(BaseModel):
     s3_access_key: str = Field(repr=False)
     s3_secret_key: str = Field(repr=False)
     supervisor_password: str = Field(repr=False)
+    operator_key: str = Field(repr=False)
+    cache_password: str = Field(repr=False)
+    probe_password: str = Field(repr=False)
+    cache_mac_key: str = Field(repr=False)
 
     @classmethod
     def generate(cls) -> "Secrets":
@@ -38,6 +51,10 @@ class Secrets(BaseModel):
             s3_access_key=secrets.token_hex(8),
             s3_secret_key=secrets.token_hex(20),
             supervisor_password=secrets.token_hex(16),
+            operator_key=new_api_key(),
+            cache_password=secrets.token_hex(16),
+            probe_password=secrets.token_hex(16),
+            cache_mac_key=secrets.token_hex(32),
         )
 
 
@@ -56,12 +73,17 @@ class State(BaseModel):
     @property
     def gateway_url(self) -> str:
         """Where clients send requests."""
-        return f"http://{self.address('gateway')}"
+        return f"https://{self.address('gateway')}"
 
     @property
     def replica_names(self) -> tuple[str, ...]:
         """Names of the Triton replicas."""
         return tuple(f"triton-{n}" for n in range(self.replicas))
+
+    @property
+    def hop_names(self) -> tuple[str, ...]:
+        """Names of the prediction hops: two, so that one can die."""
+        return tuple(f"prediction-{n}" for n in range(HOPS))
 
 
 def is_own(name: str) -> bool:
@@ -82,7 +104,13 @@ class Home:
         self.store = root / "store"
         self.artifacts = root / "artifacts"
         self.envoy = root / "envoy"
+        self.xds = self.envoy / "xds"
         self.backends = root / "backends"
+        self.clients_file = root / "clients.json"
+        self.valkey_conf = root / "valkey.conf"
+        self.tls = root / "tls"
+        self.prediction = root / "prediction"
+        self.prediction_logs = self.logs / "predictions"
 
     def replica(self, name: str) -> Path:
         """Folder of one Triton replica."""

@@ -1,6 +1,7 @@
 """Asks each server whether it is healthy and what version it is."""
 
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import httpx
 import psutil
 
 from serving.local.home import Home, State
+from serving.local.processes import PROBE_USER
 from serving.local.replica import read_deployments
 
 TIMEOUT_SECONDS = 2.0
@@ -15,7 +17,8 @@ TIMEOUT_SECONDS = 2.0
 
 def version_and_health(name: str, home: Home, state: State) -> tuple[str, bool]:
     """Version and health of one server, by its own word; unreachable is unhealthy."""
-    probe = _PROBES["triton" if name.startswith("triton-") else name]
+    kind, dash, number = name.rpartition("-")
+    probe = _PROBES[kind if dash and number.isdigit() else name]
     try:
         return probe(name, home, state)
     except Exception:
@@ -30,11 +33,13 @@ def _seaweedfs(_: str, __: Home, state: State) -> tuple[str, bool]:
     return version.split()[1], healthy
 
 
-def _valkey(_: str, __: Home, state: State) -> tuple[str, bool]:
+def _valkey(_: str, home: Home, state: State) -> tuple[str, bool]:
     import valkey
 
     client = valkey.Valkey(
         port=state.ports["valkey"],
+        username=PROBE_USER,
+        password=home.secrets().probe_password,
         socket_timeout=TIMEOUT_SECONDS,
         socket_connect_timeout=TIMEOUT_SECONDS,
     )
@@ -56,6 +61,15 @@ def _triton(name: str, home: Home, state: State) -> tuple[str, bool]:
     return version, healthy
 
 
+def _prediction(name: str, __: Home, state: State) -> tuple[str, bool]:
+    return metadata.version("galley"), _get(state, name, "/live").is_success
+
+
+def _shipper(_: str, __: Home, ___: State) -> tuple[str, bool]:
+    # It has no port: that it runs is all that is asked. A store that is down is not its fault.
+    return metadata.version("galley"), True
+
+
 def _envoy(_: str, __: Home, state: State) -> tuple[str, bool]:
     info = _get(state, "envoy-admin", "/server_info").json()
     # "<commit>/1.40.0/Clean/RELEASE/BoringSSL"
@@ -71,6 +85,8 @@ _PROBES: dict[str, Callable[[str, Home, State], tuple[str, bool]]] = {
     "seaweedfs": _seaweedfs,
     "valkey": _valkey,
     "triton": _triton,
+    "prediction": _prediction,
+    "shipper": _shipper,
     "envoy": _envoy,
 }
 

@@ -1,17 +1,23 @@
 """The processes of the local stack: how each server is started, as plain data."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from serving.gateway.prediction.cache import KEY_PREFIX
 from serving.local.engines import Engines
-from serving.local.home import Home, Secrets, State
+from serving.local.home import HOPS, Home, Secrets, State
 
 BUCKET = "galley"
+CACHE_USER = "prediction"
+PROBE_USER = "probe"
+CACHE_MEMORY = "64mb"
 # Ports every stack has; each Triton replica adds its own three.
 PORTS = (
     "gateway",
+    "inner",
     "envoy-admin",
     "s3",
     "s3-grpc",
@@ -29,12 +35,12 @@ TRITON_PORTS = ("http", "grpc", "metrics")
 
 @dataclass(frozen=True)
 class Process:
-    """One supervised server. `port` is the one its clients use."""
+    """One supervised server. `port` is the one its clients use, where it has any."""
 
     name: str
     server: str
     command: tuple[str, ...]
-    port: int
+    port: int | None
     stop_signal: str = "TERM"
     stop_wait_seconds: int = 5
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +48,8 @@ class Process:
 
 def port_names(replicas: int) -> tuple[str, ...]:
     """Names of all ports of a stack with that many Triton replicas."""
-    return PORTS + tuple(f"triton-{n}-{port}" for n in range(replicas) for port in TRITON_PORTS)
+    hops = tuple(f"prediction-{n}" for n in range(HOPS))
+    return PORTS + hops + tuple(f"triton-{n}-{p}" for n in range(replicas) for p in TRITON_PORTS)
 
 
 def plan_processes(home: Home, state: State, engines: Engines) -> tuple[Process, ...]:
@@ -51,6 +58,8 @@ def plan_processes(home: Home, state: State, engines: Engines) -> tuple[Process,
         _seaweedfs(home, state, engines),
         _valkey(home, state, engines),
         *(_triton(home, state, engines, name) for name in state.replica_names),
+        *(_hop(home, state, name) for name in state.hop_names),
+        _shipper(home),
         _envoy(home, state, engines),
     )
 
@@ -102,20 +111,66 @@ def _seaweedfs(home: Home, state: State, engines: Engines) -> Process:
     )
 
 
+def valkey_conf(state: State, secrets: Secrets) -> str:
+    """Valkey's configuration; of the passwords it holds the hashes only."""
+    settings = {
+        "bind": "127.0.0.1",
+        "port": state.ports["valkey"],
+        # Its title would overwrite the environment, by which the stack's processes are known.
+        "set-proc-title": "no",
+        "save": '""',
+        "appendonly": "no",
+        # A cache: when it is full, the least used entries make room.
+        "maxmemory": CACHE_MEMORY,
+        "maxmemory-policy": "allkeys-lru",
+    }
+    users = (
+        "default off",
+        f"{CACHE_USER} on #{_hash(secrets.cache_password)} resetkeys ~{KEY_PREFIX.decode()}* "
+        "resetchannels -@all +set +del",
+        f"{PROBE_USER} on #{_hash(secrets.probe_password)} resetkeys resetchannels "
+        "-@all +ping +info +client|setinfo",
+    )
+    lines = [f"{name} {value}" for name, value in settings.items()]
+    return "".join(f"{line}\n" for line in (*lines, *(f"user {user}" for user in users)))
+
+
+def _hash(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
+
+
 def _valkey(home: Home, state: State, engines: Engines) -> Process:
     return Process(
         name="valkey",
         server="Valkey",
-        command=(
-            str(engines.valkey),
-            *("--bind", "127.0.0.1", "--port", str(state.ports["valkey"])),
-            # Its title would overwrite the environment, by which the stack's processes are known.
-            *("--set-proc-title", "no"),
-            *("--save", "", "--appendonly", "no", "--dir", str(home.root)),
-            # A cache: when it is full, the least used entries make room.
-            *("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"),
-        ),
+        # In the home folder, where nothing of it is written.
+        command=(str(engines.valkey), home.valkey_conf.name),
         port=state.ports["valkey"],
+    )
+
+
+def _hop(home: Home, state: State, name: str) -> Process:
+    return Process(
+        name=name,
+        server="galley",
+        command=(
+            *(sys.executable, "-m", "serving.gateway.prediction.server"),
+            str(home.prediction / f"{name}.json"),
+        ),
+        port=state.ports[name],
+        # Longer than it takes to finish what is in flight.
+        stop_wait_seconds=12,
+    )
+
+
+def _shipper(home: Home) -> Process:
+    return Process(
+        name="shipper",
+        server="galley",
+        command=(sys.executable, "-m", "serving.local.shipper"),
+        # It asks, and is asked nothing.
+        port=None,
+        environment={"GALLEY_HOME": str(home.root)},
     )
 
 
@@ -137,10 +192,12 @@ def _envoy(home: Home, state: State, engines: Engines) -> Process:
         server="Envoy",
         command=(
             str(engines.envoy),
-            *("-c", str(home.envoy / "bootstrap.yaml")),
+            *("-c", str(home.envoy / "bootstrap.json")),
             # One Envoy per stack, never handed over to a second one.
             "--disable-hot-restart",
             *("--concurrency", "2", "--log-level", "warning"),
+            # It would say at every change that its filter of keys is a work in progress.
+            *("--component-log-level", "misc:error"),
             *("--drain-time-s", "2"),
         ),
         port=state.ports["gateway"],

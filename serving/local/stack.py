@@ -16,9 +16,20 @@ from serving.local.engines import find_engines
 from serving.local.gateway import empty_gateway, write_gateway
 from serving.local.home import Home, Secrets, State, is_own, write_atomically, write_json
 from serving.local.ports import choose_ports, is_free
-from serving.local.processes import Process, plan_processes, port_names, s3_identities
+from serving.local.prediction import write_settings
+from serving.local.processes import (
+    Process,
+    plan_processes,
+    port_names,
+    s3_identities,
+    valkey_conf,
+)
 from serving.local.replica import prepare_backend, remove_shared_memory
 from serving.local.supervisor import STACK_ID, Supervisor, render_conf
+from serving.local.tls import write_certificate
+from serving.paths import specs_folder
+from serving.slo import LatencySlo
+from serving.spec import load_spec
 
 START_SECONDS = 60.0
 CRASH_SECONDS = 8.0
@@ -33,7 +44,7 @@ class ProcessStatus:
     name: str
     server: str
     pid: int | None
-    port: int
+    port: int | None
     version: str
     healthy: bool
     state: str
@@ -85,7 +96,7 @@ def down(home: Home, *, keep_registry: bool = False) -> bool:
 
     Args:
         home: where it lives.
-        keep_registry: leave the folder of the object store for the next `up`.
+        keep_registry: leave the object store and the clients' keys for the next `up`.
 
     Returns:
         Whether there was a stack.
@@ -178,17 +189,36 @@ def _choose(replicas: int, wanted: dict[str, int]) -> State:
 def _start(home: Home, state: State) -> tuple[Process, ...]:
     engines = find_engines()
     secrets = Secrets.generate()
-    for folder in (home.logs, home.store, home.artifacts, home.backends):
+    for folder in (home.logs, home.prediction_logs, home.store, home.artifacts, home.backends):
         folder.mkdir(parents=True, exist_ok=True)
     write_atomically(home.secrets_file, secrets.model_dump_json(), private=True)
     write_atomically(home.root / "s3.json", s3_identities(secrets), private=True)
-    write_gateway(home, empty_gateway(state))
+    write_atomically(home.valkey_conf, valkey_conf(state, secrets), private=True)
+    write_settings(home, state, secrets)
+    write_certificate(home.tls)
+    write_gateway(home, empty_gateway(state), _slo_edges_ms())
     prepare_backend(home, engines)
     # Last, since it is what says that there is a stack.
     write_json(home.state_file, state.model_dump())
     processes = plan_processes(home, state, engines)
     Supervisor(home, state, secrets).start(render_conf(home, state, secrets, processes))
     return processes
+
+
+def _slo_edges_ms() -> set[float]:
+    """The latencies that specs promise, as far as specs can be read; `galley check` tells why not.
+
+    Envoy's histograms have an edge at each, which is set when it starts.
+    """
+    edges = set()
+    for path in specs_folder().glob("*.yaml"):
+        try:
+            slo = load_spec(path).slo
+        except GalleyError:
+            continue
+        if isinstance(slo, LatencySlo):
+            edges.add(slo.latency_p99_ms)
+    return edges
 
 
 def _wait_until_healthy(
@@ -289,7 +319,7 @@ def _check_folder(home: Home) -> None:
 
 def _remove(home: Home, *, keep_registry: bool) -> None:
     for entry in home.root.iterdir():
-        if not (keep_registry and entry == home.store):
+        if not (keep_registry and entry in (home.store, home.clients_file)):
             _delete(entry)
     if not keep_registry:
         home.root.rmdir()

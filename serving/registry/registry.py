@@ -3,6 +3,7 @@
 models/<name>/<version>/manifest.json   what a version is; written last, and once
 blobs/sha256/<digest>                   the bytes of its files, and its signature
 releases/<env>/<model>.json             which version serves (see releases.py)
+predictions/<env>/<model>/              what was answered (see gateway/prediction/shipping.py)
 """
 
 from serving.registry.publishing import Published, push

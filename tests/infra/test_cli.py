@@ -284,7 +284,9 @@ def idle(tmp_path: Path) -> Home:
     """The folder of a stack none of whose processes runs any more."""
     from random import Random
 
+    from serving.local.home import Secrets
     from serving.local.processes import port_names
+    from serving.local.tls import write_certificate
 
     home = Home(tmp_path / "home")
     home.logs.mkdir(parents=True)
@@ -292,6 +294,8 @@ def idle(tmp_path: Path) -> Home:
         stack_id="0123456789ab", replicas=1, ports=choose_ports(port_names(1), {}, Random())
     )
     write_json(home.state_file, state.model_dump())
+    write_json(home.secrets_file, Secrets.generate().model_dump())
+    write_certificate(home.tls)
     (home.logs / "envoy.log").write_text("".join(f"line {number}\n" for number in range(100)))
     return home
 
@@ -308,7 +312,7 @@ def test_a_file_to_ask_about_that_does_not_exist_is_told_before_anybody_is_asked
 def test_a_gateway_that_does_not_answer_is_told_with_what_starts_it(idle: Home) -> None:
     done = galley("predict", "ranker", "--file", str(idle.state_file), "--home", str(idle.root))
     line = one_line(done, 5)
-    assert line.startswith("model=ranker at http://127.0.0.1:")
+    assert line.startswith("model=ranker at https://127.0.0.1:")
     assert line.endswith("; for the local stack, run: galley up")
 
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from serving.local.access import operator_client
 from serving.local.home import Home, State
 from serving.local.stack import ProcessStatus, down, status
 
@@ -52,6 +54,15 @@ class Stack:
     def json(self, *arguments: str, **environment: str) -> Any:
         done = run_galley(self.home.root, (*arguments, "--json"), True, environment)
         return json.loads(done.stdout)
+
+    def client(self) -> httpx.Client:
+        """A new client with the operator's key."""
+        return operator_client(self.home, self.state)
+
+    def ask(self, method: str, path: str, **settings: Any) -> httpx.Response:
+        """One request with the operator's key."""
+        with self.client() as client:
+            return client.request(method, path, **settings)
 
     def process(self, name: str) -> ProcessStatus:
         return next(row for row in status(self.home) if row.name == name)

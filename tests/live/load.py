@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,7 @@ import httpx
 MOST_REQUESTS = 20_000
 MOST_SECONDS = 120.0
 # A question for the ranker.
+INFER = "/v2/models/ranker/infer"
 BODY = {"inputs": [{"name": "input0", "shape": [1, 512], "datatype": "FP32", "data": [0.5] * 512}]}
 
 
@@ -49,13 +50,16 @@ class Load:
 
 
 @contextmanager
-def constant_load(url: str, body: dict[str, Any], threads: int = 4) -> Iterator[Load]:
-    """Requests from a few threads, one after the other in each, while the block runs."""
+def constant_load(
+    new_client: Callable[[], httpx.Client], path: str, body: dict[str, Any], threads: int = 4
+) -> Iterator[Load]:
+    """Requests from a few threads, one after the other in each, while the block runs.
+
+    Past the cache, so that each of them is a model server's to answer.
+    """
     load = Load()
-    workers = [
-        threading.Thread(target=_work, args=(load, url, body, MOST_REQUESTS // threads))
-        for _ in range(threads)
-    ]
+    work = (load, new_client, path, body, MOST_REQUESTS // threads)
+    workers = [threading.Thread(target=_work, args=work) for _ in range(threads)]
     for worker in workers:
         worker.start()
     try:
@@ -67,15 +71,17 @@ def constant_load(url: str, body: dict[str, Any], threads: int = 4) -> Iterator[
             worker.join()
 
 
-def _work(load: Load, url: str, body: dict[str, Any], most: int) -> None:
+def _work(
+    load: Load, new_client: Callable[[], httpx.Client], path: str, body: dict[str, Any], most: int
+) -> None:
     deadline = time.monotonic() + MOST_SECONDS
-    with httpx.Client(trust_env=False, timeout=20) as client:
+    with new_client() as client:
         for _ in range(most):
             if load.stop.is_set() or time.monotonic() > deadline:
                 return
             start = time.monotonic()
             try:
-                answer = client.post(url, json=body)
+                answer = client.post(path, json=body, headers={"cache-control": "no-store"})
                 status, error = answer.status_code, answer.text if answer.status_code != 200 else ""
                 version = answer.headers.get("x-galley-version", "")
                 if status == 200 and answer.json()["model_version"] != version:

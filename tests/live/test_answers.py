@@ -2,15 +2,15 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
-from serving.gateway.routes import max_request_bytes
+from serving.gateway.limits import max_request_bytes
 from serving.inference import infer
 from serving.paths import SPECS
 from serving.predict import predict_files
@@ -34,7 +34,8 @@ def test_filetype_labels_hundreds_of_real_files_exactly_as_its_own_package_does(
     stack: Stack,
 ) -> None:
     paths = real_files(ROOT, 300)
-    answers = predict_files(stack.state.gateway_url, "filetype", paths)
+    with stack.client() as client:
+        answers = predict_files(client, "filetype", paths)
     expected = filetype.reference(paths)
     assert [answer[0] for _, answer in answers] == expected
     assert len(set(expected)) >= 15  # a corpus of one kind would prove nothing
@@ -44,10 +45,13 @@ def test_ranker_scores_as_numpy_does_alone_and_in_batches_of_every_size(
     stack: Stack, tmp_path: Path
 ) -> None:
     model = ranker.build(tmp_path)["model.onnx"]
-    for rows in (1, 2, 16, 63, 64):
-        vectors = ranker.sample_inputs(rows, seed=rows)
-        outputs = infer(stack.state.gateway_url, "ranker", {"input0": vectors}, timeout_seconds=20)
-        np.testing.assert_allclose(outputs["score"], ranker.reference(model, vectors), atol=1e-4)
+    url = stack.state.gateway_url
+    with stack.client() as client:
+        for rows in (1, 2, 16, 63, 64):
+            vectors = ranker.sample_inputs(rows, seed=rows)
+            outputs = infer(url, "ranker", {"input0": vectors}, timeout_seconds=20, client=client)
+            expected = ranker.reference(model, vectors)
+            np.testing.assert_allclose(outputs["score"], expected, atol=1e-4)
 
 
 def test_predict_prints_the_label_of_a_file(stack: Stack) -> None:
@@ -66,7 +70,7 @@ def test_predict_takes_many_files_and_answers_in_json(stack: Stack) -> None:
 
 
 def test_an_answer_says_which_version_and_digest_gave_it(stack: Stack) -> None:
-    answer = httpx.post(stack.state.gateway_url + INFER, json=tensor(), trust_env=False)
+    answer = stack.ask("POST", INFER, json=tensor())
     digest = stack.json("show", "ranker", "1")["digest"]
     assert answer.headers["x-galley-version"] == answer.json()["model_version"] == "1"
     assert answer.headers["x-galley-digest"] == digest
@@ -87,7 +91,7 @@ def test_an_answer_says_which_version_and_digest_gave_it(stack: Stack) -> None:
 def test_a_tensor_that_does_not_fit_is_refused_and_says_why(
     stack: Stack, changes: Mapping[str, object]
 ) -> None:
-    answer = httpx.post(stack.state.gateway_url + INFER, json=tensor(**changes), trust_env=False)
+    answer = stack.ask("POST", INFER, json=tensor(**changes))
     assert answer.status_code == 400
     assert len(answer.json()["error"]) > 20
 
@@ -111,7 +115,7 @@ def test_a_tensor_that_does_not_fit_is_refused_and_says_why(
     ],
 )
 def test_a_body_that_is_no_request_is_the_client_s_fault(stack: Stack, body: bytes) -> None:
-    answer = httpx.post(stack.state.gateway_url + INFER, content=body, trust_env=False)
+    answer = stack.ask("POST", INFER, content=body)
     assert answer.status_code == 400
     assert answer.json()["error"]
 
@@ -127,14 +131,13 @@ def test_a_wrong_shape_is_told_before_anything_is_sent(stack: Stack, tmp_path: P
 def test_a_body_over_the_limit_is_refused_with_the_limit(stack: Stack) -> None:
     limit = max_request_bytes(load_spec(SPECS / "ranker.yaml"))
     body = b" " * (limit + 1)
-    answer = httpx.post(stack.state.gateway_url + INFER, content=body, trust_env=False)
+    answer = stack.ask("POST", INFER, content=body)
     assert answer.status_code == 413
     assert str(limit) in answer.json()["error"]
 
 
 def test_an_unknown_model_is_not_found_and_the_answer_lists_the_known_ones(stack: Stack) -> None:
-    url = stack.state.gateway_url + "/v2/models/nonesuch/infer"
-    answer = httpx.post(url, json=tensor(), trust_env=False)
+    answer = stack.ask("POST", "/v2/models/nonesuch/infer", json=tensor())
     assert answer.status_code == 404
     assert "filetype, ranker" in answer.json()["error"]
     done = stack.galley("predict", "nonesuch", "--file", str(ROOT / "README.md"), check=False)
@@ -160,10 +163,15 @@ def test_an_unknown_model_is_not_found_and_the_answer_lists_the_known_ones(stack
 )
 def test_only_listed_paths_lead_to_a_model_server(stack: Stack, path: str) -> None:
     for method in ("GET", "POST"):
-        with socket.create_connection(("127.0.0.1", stack.state.ports["gateway"])) as raw:
+        trusted = ssl.create_default_context(cafile=stack.home.tls / "ca.pem")
+        with (
+            socket.create_connection(("127.0.0.1", stack.state.ports["gateway"])) as plain,
+            trusted.wrap_socket(plain, server_hostname="localhost") as raw,
+        ):
             # By hand: a client library would tidy the path up first.
             raw.sendall(
                 f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+                f"Authorization: Bearer {stack.home.secrets().operator_key}\r\n"
                 "Connection: close\r\n\r\n".encode()
             )
             status = raw.makefile("rb").readline().split()[1]
@@ -172,7 +180,7 @@ def test_only_listed_paths_lead_to_a_model_server(stack: Stack, path: str) -> No
 
 
 def test_health_and_metadata_can_be_read_through_the_gateway(stack: Stack) -> None:
-    with httpx.Client(base_url=stack.state.gateway_url, trust_env=False) as client:
+    with stack.client() as client:
         assert client.get("/v2/health/ready").status_code == 200
         assert client.get("/v2/models/ranker/ready").status_code == 200
         described = client.get("/v2/models/ranker").json()

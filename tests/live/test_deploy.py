@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import onnx
 import pytest
@@ -15,7 +14,7 @@ from serving.errors import StackError
 from serving.local.gateway import read_gateway, swap
 from serving.recipes import ranker
 from tests.live.conftest import ROOT, Stack
-from tests.live.load import BODY, constant_load
+from tests.live.load import BODY, INFER, constant_load
 from tests.live.test_recovery import kill, wait_until_back
 
 pytestmark = pytest.mark.live
@@ -37,9 +36,7 @@ def two_versions(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def score(stack: Stack) -> tuple[str, float]:
-    answer = httpx.post(
-        f"{stack.state.gateway_url}/v2/models/ranker/infer", json=BODY, trust_env=False
-    ).json()
+    answer = stack.ask("POST", INFER, json=BODY).json()
     return answer["model_version"], answer["outputs"][0]["data"][0]
 
 
@@ -53,8 +50,7 @@ def assert_scored(stack: Stack, version: str, scores: dict[str, float]) -> None:
 def test_a_new_version_and_the_way_back_fail_no_request_and_mislabel_none(
     stack: Stack, two_versions: dict[str, float]
 ) -> None:
-    url = f"{stack.state.gateway_url}/v2/models/ranker/infer"
-    with constant_load(url, BODY) as load:
+    with constant_load(stack.client, INFER, BODY) as load:
         for version in ("2", "1"):
             stack.galley("deploy", "ranker", version)
             load.wait_for(50)
@@ -113,9 +109,8 @@ def test_a_version_that_fails_a_declared_warm_up_size_never_becomes_ready(
 ) -> None:
     onnx.save(broken_above(rows), tmp_path / "model.onnx")
     version = stack.json("push", "ranker", "--file", str(tmp_path / "model.onnx"))["version"]
-    url = f"{stack.state.gateway_url}/v2/models/ranker/infer"
     before = stack.json("status")["models"][1]
-    with constant_load(url, BODY) as load:
+    with constant_load(stack.client, INFER, BODY) as load:
         done = stack.galley("deploy", "ranker", str(version), check=False)
         load.wait_for(50)
     assert done.returncode == 5
@@ -211,7 +206,9 @@ def test_routes_that_the_gateway_refuses_change_nothing_also_after_its_restart(
 ) -> None:
     before = read_gateway(stack.home)
     # "nans" is no duration, so Envoy refuses the file of all routes.
-    broken = replace(before, models=(replace(before.models[0], timeout_seconds=float("nan")),))
+    route = before.models[0]
+    limits = replace(route.limits, timeout_seconds=float("nan"))
+    broken = replace(before, models=(replace(route, limits=limits),))
     with pytest.raises(StackError, match=r"rejected|did not take over"):
         swap(stack.home, stack.state, broken)
     old, _ = kill(stack, "envoy")

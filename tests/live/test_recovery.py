@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.live.conftest import Stack
-from tests.live.load import BODY, Load, constant_load
+from tests.live.load import BODY, INFER, Load, constant_load
 
 pytestmark = pytest.mark.live
 
@@ -50,10 +50,6 @@ def served_by(stack: Stack) -> dict[str, int]:
     return found
 
 
-def load_on(stack: Stack) -> str:
-    return f"{stack.state.gateway_url}/v2/models/ranker/infer"
-
-
 def wait_until_in_rotation(stack: Stack, load: Load) -> None:
     """Wait until every replica answers requests of the load."""
     before = served_by(stack)
@@ -67,7 +63,7 @@ def wait_until_in_rotation(stack: Stack, load: Load) -> None:
 def test_with_one_triton_dead_no_request_fails_that_had_not_started_and_it_comes_back(
     stack: Stack, name: str
 ) -> None:
-    with constant_load(load_on(stack), BODY) as load:
+    with constant_load(stack.client, INFER, BODY) as load:
         # Two dead at once are another matter.
         wait_until_in_rotation(stack, load)
         old, dead = kill(stack, name)
@@ -82,7 +78,7 @@ def test_with_one_triton_dead_no_request_fails_that_had_not_started_and_it_comes
 
 @pytest.mark.parametrize("name", ["seaweedfs", "valkey"])
 def test_without_store_or_cache_requests_are_answered_all_the_same(stack: Stack, name: str) -> None:
-    with constant_load(load_on(stack), BODY) as load:
+    with constant_load(stack.client, INFER, BODY) as load:
         old, _ = kill(stack, name)
         load.wait_for(100)
         wait_until_back(stack, name, old)
@@ -91,7 +87,7 @@ def test_without_store_or_cache_requests_are_answered_all_the_same(stack: Stack,
 
 def test_a_killed_gateway_comes_back_on_its_port_with_its_routes(stack: Stack) -> None:
     port = stack.state.ports["gateway"]
-    with constant_load(load_on(stack), BODY) as load:
+    with constant_load(stack.client, INFER, BODY) as load:
         old, _ = kill(stack, "envoy")
         wait_until_back(stack, "envoy", old)
         load.wait_for(100)
@@ -106,7 +102,7 @@ def test_a_triton_that_dies_while_the_store_is_down_comes_back_from_its_own_copy
     assert store is not None
     os.kill(store, signal.SIGSTOP)
     try:
-        with constant_load(load_on(stack), BODY) as load:
+        with constant_load(stack.client, INFER, BODY) as load:
             wait_until_in_rotation(stack, load)
             old, dead = kill(stack, "triton-1")
             wait_until_back(stack, "triton-1", old)

@@ -73,6 +73,8 @@ def test_a_sequence_model_on_several_replicas_needs_a_hash_on_the_sequence(
     ).routing
     assert routed is not None
     assert routed.hash_header == "x-sequence-id"
+    (unhashed,) = faults(changes | {"routing": {"timeout_ms": 500}})
+    assert unhashed.endswith("; add routing: {hash_header: x-sequence-id}, or use 1")
     one = stated(SEQUENCES | {"scaling": {"min_replicas": 1, "max_replicas": 1}})
     assert parse_spec(one, "ranker").scaling.max_replicas == 1
 
@@ -144,6 +146,34 @@ def test_a_sequence_model_on_several_replicas_needs_a_hash_on_the_sequence(
         ({"engine.max_num_seqs": 8}, "engine.max_num_seqs=8 is not a known key"),
         ({"routing": {"hash_header": "x y"}}, "routing.hash_header=x y is not a header name"),
         (
+            {"routing": {}},
+            "routing says nothing; state one of hash_header, timeout_ms, idle_timeout_seconds, "
+            "or remove it",
+        ),
+        ({"routing": {"timeout_ms": 0}}, "routing.timeout_ms=0 is not above 0"),
+        (
+            {"routing": {"timeout_ms": 49.5}},
+            "routing.timeout_ms=49.5 cuts off answers that slo.latency_p99_ms=50 still allows; "
+            "use 50 or more",
+        ),
+        (
+            {"routing": {"idle_timeout_seconds": -1}},
+            "routing.idle_timeout_seconds=-1 is not above 0",
+        ),
+        (
+            {"log": {"sample_ratio": 0, "redact": []}},
+            "log.sample_ratio=0 is not above 0",
+        ),
+        ({"log": {"sample_ratio": 1.01, "redact": []}}, "log.sample_ratio=1.01 is above 1"),
+        (
+            {"log": {"sample_ratio": 1}},
+            "log.redact is missing; add it: names of the inputs and outputs whose values",
+        ),
+        (
+            {"log": {"sample_ratio": 1, "redact": ["user"]}},
+            "log.redact[0]=user is no input and no output; ",
+        ),
+        (
             {"engine.optimization": {}, "engine.platform": "python"},
             "engine.optimization is for",
         ),
@@ -176,6 +206,49 @@ def test_a_fault_names_model_field_value_rule_and_fix(
 def test_an_unknown_data_type_is_met_with_the_nearest_one(faults: Told) -> None:
     (only,) = faults({"inputs.0.data_type": "TYPE_FLOAT32", "warmup": []})
     assert only.endswith("; did you mean TYPE_FP32")
+
+
+def test_a_redacted_tensor_that_is_none_is_met_with_the_nearest_one(
+    faults: Told, stated: Stated
+) -> None:
+    inputs, outputs = (
+        [tensor["name"] for tensor in stated({})[field]] for field in ("inputs", "outputs")
+    )
+    for name in (*inputs, *outputs):
+        (only,) = faults({"log": {"sample_ratio": 1, "redact": [*inputs, f"{name}s"]}})
+        assert only == (
+            f"ranker: log.redact[{len(inputs)}]={name}s is no input and no output; "
+            f"did you mean {name}"
+        )
+
+
+def test_tensors_are_logged_only_where_a_spec_says_so(stated: Stated) -> None:
+    assert parse_spec(stated({}), "ranker").log is None
+    said = parse_spec(stated({"log": {"sample_ratio": 1, "redact": ["input0"]}}), "ranker").log
+    assert said is not None
+    assert (said.sample_ratio, said.redact) == (1, ("input0",))
+    filetype = load_spec(SPECS / "filetype.yaml")
+    assert filetype.log is not None
+    assert {tensor.name for tensor in filetype.inputs} <= set(filetype.log.redact)
+
+
+def test_an_engine_without_tensors_has_none_to_log(faults: Told) -> None:
+    found = faults(
+        {
+            "engine": {"kind": "container"},
+            "log": {"sample_ratio": 1, "redact": ["unknown"]},
+        }
+    )
+    told = "log is not something that a container engine has: it logs tensors; remove it"
+    assert f"ranker: {told}" in found
+    assert not any("redact" in fault for fault in found)
+
+
+def test_a_request_may_take_as_long_as_is_promised_and_a_stream_be_silent(stated: Stated) -> None:
+    routing = {"timeout_ms": 50, "idle_timeout_seconds": 0.5}
+    read = parse_spec(stated({"routing": routing}), "ranker").routing
+    assert read is not None
+    assert (read.hash_header, read.timeout_ms, read.idle_timeout_seconds) == (None, 50, 0.5)
 
 
 def test_a_file_is_named_after_its_model_and_the_other_faults_are_told_too(
@@ -260,6 +333,7 @@ PATHS = [
     "scaling.min_replicas",
     "cache",
     "routing",
+    "log",
     "hardware",
     "hardware.gpu",
     "clients",

@@ -23,7 +23,15 @@ def state() -> State:
 
 @pytest.fixture
 def secrets() -> Secrets:
-    return Secrets(s3_access_key="access-1", s3_secret_key="hidden-2", supervisor_password="pw-3")
+    return Secrets(
+        s3_access_key="access-1",
+        s3_secret_key="hidden-2",
+        supervisor_password="pw-3",
+        operator_key="operator-4",
+        cache_password="cache-5",
+        probe_password="probe-6",
+        cache_mac_key="ab" * 32,
+    )
 
 
 @pytest.fixture

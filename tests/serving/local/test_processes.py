@@ -9,7 +9,15 @@ from serving.gateway.envoy import render_bootstrap
 from serving.local.engines import Engines
 from serving.local.gateway import empty_gateway
 from serving.local.home import Home, Secrets, State
-from serving.local.processes import PORTS, Process, plan_processes, port_names, s3_identities
+from serving.local.prediction import hop_settings
+from serving.local.processes import (
+    PORTS,
+    Process,
+    plan_processes,
+    port_names,
+    s3_identities,
+    valkey_conf,
+)
 from serving.local.replica import triton_command
 from serving.local.supervisor import render_conf
 
@@ -28,14 +36,21 @@ def words(
     for name in state.replica_names:
         command, _ = triton_command(home, state, engines, name, ("ranker",))
         texts[name] += "\n" + "\n".join(command)
-    # Envoy learns its clients' and its admin port from a file; its servers' ports are no listeners.
-    texts["envoy"] += "\n" + render_bootstrap(empty_gateway(state), home.envoy / "xds")
+    # These learn their ports from files; those of their servers are no listeners of their own.
+    texts["envoy"] += "\n" + render_bootstrap(empty_gateway(state), home.xds)
+    texts["valkey"] += "\n" + valkey_conf(state, secrets)
+    for name in state.hop_names:
+        asked = hop_settings(home, state, secrets, name)
+        texts[name] += f"\n{asked['host']} {asked['port']}"
     texts["supervisord"] = render_conf(home, state, secrets, ())
     return texts
 
 
 def test_servers_start_in_the_order_of_who_needs_whom(processes: dict[str, Process]) -> None:
-    assert list(processes) == ["seaweedfs", "valkey", "triton-0", "triton-1", "envoy"]
+    assert list(processes) == [
+        *("seaweedfs", "valkey", "triton-0", "triton-1"),
+        *("prediction-0", "prediction-1", "shipper", "envoy"),
+    ]
 
 
 def test_there_are_as_many_tritons_as_replicas(home: Home, state: State, engines: Engines) -> None:
@@ -71,22 +86,26 @@ def test_clients_of_a_process_use_a_port_of_its_own(
         "valkey": state.ports["valkey"],
         "triton-0": state.ports["triton-0-http"],
         "triton-1": state.ports["triton-1-http"],
+        "prediction-0": state.ports["prediction-0"],
+        "prediction-1": state.ports["prediction-1"],
+        "shipper": None,
         "envoy": state.ports["gateway"],
     }
 
 
 def test_every_server_is_told_to_listen_on_loopback_and_none_on_everything(
     words: dict[str, str],
+    processes: dict[str, Process],
 ) -> None:
     for name, text in words.items():
         assert not re.search(r"0\.0\.0\.0|\[?::\]?(?!\w)|localhost|=\*|port=:", text), name
-        assert "127.0.0.1" in text, name
+        assert "127.0.0.1" in text or processes[name].port is None, name
     assert "-ip.bind=127.0.0.1" in words["seaweedfs"]
-    assert "--bind\n127.0.0.1" in words["valkey"]
+    assert "bind 127.0.0.1\n" in words["valkey"]
     for kind in ("http", "grpc", "metrics"):
         assert f"--{kind}-address=127.0.0.1" in words["triton-0"]
     assert re.search(r"\nport = 127\.0\.0\.1:\d+\n", words["supervisord"])
-    assert words["envoy"].count("address: 127.0.0.1") == 2
+    assert words["envoy"].count('"address": "127.0.0.1"') == 3  # clients, hops, administration
 
 
 def test_the_object_store_reports_nothing_to_its_makers_and_opens_no_other_service(
@@ -115,10 +134,21 @@ def test_the_object_stores_folder_is_one_even_with_a_comma_in_the_home(
     assert [word for word in seaweedfs.command if word.startswith("-dir=")] == ["-dir=store"]
 
 
-def test_the_cache_writes_nothing_to_disk_and_has_an_end(processes: dict[str, Process]) -> None:
-    command = " ".join(processes["valkey"].command)
-    assert "--save  --appendonly no" in command
-    assert "--maxmemory 64mb --maxmemory-policy allkeys-lru" in command
+def test_the_cache_writes_nothing_to_disk_and_has_an_end(state: State, secrets: Secrets) -> None:
+    lines = valkey_conf(state, secrets).splitlines()
+    assert {'save ""', "appendonly no", "maxmemory 64mb", "maxmemory-policy allkeys-lru"} <= {
+        *lines
+    }
+
+
+def test_the_cache_knows_passwords_by_their_hashes_and_lets_nobody_else_in(
+    state: State, secrets: Secrets
+) -> None:
+    text = valkey_conf(state, secrets)
+    assert not any(hidden in text for hidden in secrets.model_dump().values())
+    users = [line for line in text.splitlines() if line.startswith("user ")]
+    assert users[0] == "user default off"
+    assert all("-@all" in user and "allkeys" not in user for user in users[1:])
 
 
 def test_a_replica_is_told_where_its_stack_and_its_servers_are(
@@ -166,4 +196,4 @@ def test_the_object_stores_only_user_is_the_stacks_own(secrets: Secrets) -> None
 
 def test_every_port_has_its_own_name() -> None:
     names = port_names(3)
-    assert len(set(names)) == len(names) == len(PORTS) + 9
+    assert len(set(names)) == len(names) == len(PORTS) + 2 + 9

@@ -1,0 +1,1 @@
+"""The prediction hop: checks tensors before a model server sees them, and keeps answers."""

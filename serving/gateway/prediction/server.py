@@ -1,0 +1,56 @@
+"""One process of the hop: `python -m serving.gateway.prediction.server settings.json`.
+
+granian's embedded server runs in this very process. Its usual one would start a second process for
+each, which costs twice the memory and is what supervisord is there for.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server
+
+from serving.gateway.prediction.app import Hop
+from serving.gateway.prediction.settings import Settings, read_settings
+
+# Longer than the gateway keeps a connection without requests, so that it never sends one on a
+# connection that is being closed here.
+HEADER_MILLISECONDS = 2 * 3600 * 1000
+
+
+async def serve(settings: Settings) -> None:
+    """Answer until SIGTERM or SIGINT, then finish what has begun."""
+    hop = Hop(settings)
+    server = Server(
+        hop,
+        address=settings.host,
+        port=settings.port,
+        interface=Interfaces.RSGI,
+        http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS),
+        websockets=False,
+        backlog=1024,
+        log_enabled=False,
+    )
+    loop = asyncio.get_running_loop()
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(ending, server.stop)
+    try:
+        await server.serve()
+    finally:
+        await hop.close()
+
+
+def main(path: Path) -> None:
+    """Run one process."""
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
+    uvloop.run(serve(read_settings(path)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

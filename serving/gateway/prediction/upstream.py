@@ -1,0 +1,222 @@
+"""HTTP/1.1 to the gateway's inner listener, as cheap as a request can be in Python.
+
+    infer ──► an idle connection, or a new one ──► one write ──► httptools ──► Answer
+
+A connection carries one request at a time and is kept for the next one. One that the other side
+had closed meanwhile, before a single byte of an answer, is replaced once: what was sent on it
+cannot have been read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, cast
+
+import httptools
+
+from serving.gateway.prediction.answer import JSON, Answer, error_answer
+
+MOST_IDLE: Final = 64
+MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
+# Larger bodies are written apart from their header rather than copied behind it.
+JOINED_BYTES: Final = 64 * 1024
+
+
+class UpstreamError(Exception):
+    """A request without an answer: the HTTP `status` that tells it, and a `message`."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class _Stale(Exception):
+    """The connection was closed before anything of an answer came."""
+
+
+class Upstream:
+    """Requests to one address."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._idle: list[_Connection] = []
+        self._closed = False
+        self._tail = f" HTTP/1.1\r\nhost: {host}:{port}\r\n"
+
+    async def infer(
+        self,
+        path: str,
+        body: bytes,
+        header_length: int | None,
+        request_id: str,
+        timeout_seconds: float,
+    ) -> Answer:
+        """The answer to an inference request, whatever its status.
+
+        Raises:
+            UpstreamError: there was none within the time, or none that is whole.
+        """
+        length = (
+            ""
+            if header_length is None
+            else (f"inference-header-content-length: {header_length}\r\n")
+        )
+        head = (
+            f"POST {path}{self._tail}content-type: application/octet-stream\r\n{length}"
+            f"x-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
+        ).encode("latin-1", "replace")
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                try:
+                    return await connection.send(head, body, timeout_seconds)
+                except _Stale:
+                    break
+        connection = await self._connect()
+        try:
+            return await connection.send(head, body, timeout_seconds)
+        except _Stale:
+            raise UpstreamError(503, "the gateway closed the connection") from None
+
+    async def _connect(self) -> "_Connection":
+        loop = asyncio.get_running_loop()
+        try:
+            _, protocol = await loop.create_connection(
+                lambda: _Connection(self._free), self._host, self._port
+            )
+        except OSError:
+            raise UpstreamError(503, "the gateway's inner listener does not answer") from None
+        return protocol
+
+    def _free(self, connection: "_Connection") -> None:
+        if self._closed or len(self._idle) >= MOST_IDLE:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use is closed when it is done."""
+        self._closed = True
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, and the one answer that it waits for."""
+
+    __slots__ = (
+        *("_answer", "_chunks", "_deadline", "_free", "_header_length", "_kind", "_loop"),
+        *("_parser", "_retry_after", "_size", "_started", "_transport", "is_open"),
+    )
+
+    def __init__(self, free: Callable[["_Connection"], None]) -> None:
+        self._free = free
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self.is_open = True
+        self._reset()
+
+    def _reset(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._started = False
+        self._header_length: int | None = None
+        self._kind = JSON
+        self._retry_after: str | None = None
+
+    async def send(self, head: bytes, body: bytes, timeout_seconds: float) -> Answer:
+        answer = self._answer = self._loop.create_future()
+        self._deadline = self._loop.call_later(timeout_seconds, self._expired)
+        transport = cast(asyncio.Transport, self._transport)
+        if len(body) <= JOINED_BYTES:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+        try:
+            return cast(Answer, await answer)
+        finally:
+            if not answer.done() or answer.cancelled():
+                # The caller has gone; so what comes would be taken for the next one's.
+                self.close()
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _expired(self) -> None:
+        self._fail(UpstreamError(504, "the model did not answer in time"))
+
+    def _fail(self, error: Exception) -> None:
+        self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._started = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._fail(UpstreamError(502, "the answer is not HTTP"))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.is_open = False
+        if self._answer is None or self._answer.done():
+            return
+        if self._started:
+            self._fail(UpstreamError(502, "the answer broke off"))
+        else:
+            self._fail(_Stale())
+
+    # What httptools calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-type":
+            self._kind = value.decode("latin-1")
+        elif name == b"inference-header-content-length":
+            self._header_length = int(value)
+        elif name == b"retry-after":
+            self._retry_after = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size > MOST_ANSWER_BYTES:
+            self._fail(UpstreamError(502, f"the answer is larger than {MOST_ANSWER_BYTES} bytes"))
+        else:
+            self._chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200 or self._answer is None or self._answer.done():
+            return
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        answer = self._whole(status, body)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        keep = self._parser.should_keep_alive() and self.is_open
+        self._answer.set_result(answer)
+        self._reset()
+        if keep:
+            self._free(self)
+        else:
+            self.close()
+
+    def _whole(self, status: int, body: bytes) -> Answer:
+        if status >= 400 and not self._kind.startswith(JSON):
+            # Not the words of a model server, so not for machines.
+            text = body[:300].decode(errors="replace").strip()
+            return error_answer(status, text or f"status {status}", self._retry_after)
+        return Answer(status, body, self._header_length, self._kind, self._retry_after)
