@@ -58,10 +58,10 @@ def clusters(gateway: Gateway) -> tuple[Cluster, ...]:
         Cluster(HOPS, gateway.hops, "/live", HOP_REQUESTS, HOP_REQUESTS),
         Cluster(INNER, (itself,), None, HOP_REQUESTS, HOP_REQUESTS, grpc=True),
     )
-    return shared + tuple(each for route in gateway.models for each in _of_model(route))
+    return shared + tuple(each for route in gateway.models for each in _of_model(route, itself))
 
 
-def _of_model(route: ModelRoute) -> Iterator[Cluster]:
+def _of_model(route: ModelRoute, inner: Endpoint) -> Iterator[Cluster]:
     limits = route.limits
     for version in route.versions:
         name = cluster_name(route.model, version.number)
@@ -71,8 +71,14 @@ def _of_model(route: ModelRoute) -> Iterator[Cluster]:
             yield _cluster(name, route.model, version.number, version.endpoints, limits, grpc=True)
     mirror = route.mirror
     if mirror:
+        # Copies go once more through the inner listener, which gives them the path of their
+        # version and takes in all of a body, whether or not the mirror reads it.
+        name = shadow_name(route.model, mirror.number)
+        yield Cluster(name, (inner,), None, mirror.max_in_flight, 0, shadow=True)
+        if mirror.number in {version.number for version in route.versions}:
+            return
         yield Cluster(
-            name=shadow_name(route.model, mirror.number),
+            name=cluster_name(route.model, mirror.number),
             endpoints=mirror.endpoints,
             ready_path=f"{version_path(route.model, mirror.number)}/ready",
             max_in_flight=mirror.max_in_flight,

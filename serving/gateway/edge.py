@@ -6,7 +6,7 @@ not. The file holds the clients' keys, so it is its owner's alone.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from serving.gateway import grpc
+from serving.gateway import grpc, rates
 from serving.gateway.clusters import HOPS, SERVERS, cluster_name, version_path
 from serving.gateway.filters import AUTH, BUFFER, RATE, RBAC
 from serving.gateway.headers import (
@@ -18,15 +18,12 @@ from serving.gateway.headers import (
     of_version,
 )
 from serving.gateway.retries import hop_retries, unsent_retries
-from serving.gateway.routes import OPERATOR, Gateway, Limits, ModelRoute
-from serving.gateway.xds import ALWAYS, EXTENSIONS, HTTP_FILTERS, Json, off, seconds
+from serving.gateway.routes import OPERATOR, Gateway, Limits, ModelRoute, Version
+from serving.gateway.xds import HTTP_FILTERS, Json, off, seconds
 
 ROUTES = "models"
 # Models that the answer to an unknown path names.
 LISTED_MODELS = 50
-# Buckets for values that no descriptor names. There are none, and Envoy's 20 would let a client
-# empty another's bucket if there were.
-MOST_BUCKETS = 10_000
 
 Keys = Mapping[str, Sequence[str]]
 """The keys of each client."""
@@ -34,9 +31,9 @@ Keys = Mapping[str, Sequence[str]]
 
 def render_edge(gateway: Gateway, keys: Keys) -> Json:
     """The routes that clients see."""
-    guards = {model.model: _guards(model.limits) for model in gateway.models}
+    allowed = {model.model: _allowed(model.limits) for model in gateway.models}
     routes = [route for model in gateway.models for route in _model_routes(model)]
-    routes += grpc.edge_routes(gateway, guards)
+    routes += grpc.edge_routes(gateway, allowed)
     routes += [_server_route(path) for path in ("/v2/health/live", "/v2/health/ready")]
     routes.append(_server_route("/v2", open_to_all=False))
     # Plain text: the listener makes JSON of everything that Envoy answers by itself.
@@ -46,11 +43,12 @@ def render_edge(gateway: Gateway, keys: Keys) -> Json:
         {
             "match": {"connect_matcher": {}},
             "direct_response": {"status": 405},
-            "typed_per_filter_config": {AUTH: off(), BUFFER: off()},
+            "typed_per_filter_config": {AUTH: off(), RATE: off(), BUFFER: off()},
         },
         {
             "match": {"prefix": "/"},
             "direct_response": {"status": 404, "body": {"inline_string": nothing}},
+            "typed_per_filter_config": {RATE: off(), BUFFER: off()},
         },
     ]
     return {
@@ -59,7 +57,7 @@ def render_edge(gateway: Gateway, keys: Keys) -> Json:
             {
                 "name": "models",
                 "domains": ["*"],
-                "typed_per_filter_config": {AUTH: _keys(keys)},
+                "typed_per_filter_config": {AUTH: _keys(keys), RATE: rates.buckets(gateway)},
                 "routes": routes,
             }
         ],
@@ -88,7 +86,7 @@ def _model_routes(route: ModelRoute) -> Iterator[Json]:
     if route.limits.kind == "tensors":
         yield _infer(route)
     else:
-        yield _stream(route)
+        yield from _streams(route)
     yield _about(route, "")
     yield _about(route, "/ready")
 
@@ -111,55 +109,46 @@ def _infer(route: ModelRoute) -> Json:
                 ]
             },
             "timeout": seconds(limits.timeout_seconds),
-            "retry_policy": hop_retries(),
+            "retry_policy": hop_retries(limits),
+            "rate_limits": rates.counts_for(route.model),
         },
-        "metadata": {
-            "filter_metadata": {"galley": {"max_request_bytes": str(limits.max_request_bytes)}}
-        },
-        "typed_per_filter_config": {
-            **_guards(limits),
-            BUFFER: {
-                "@type": f"{HTTP_FILTERS}.buffer.v3.BufferPerRoute",
-                "buffer": {"max_request_bytes": limits.max_request_bytes},
-            },
-        },
+        "metadata": _told(limits),
+        "typed_per_filter_config": {RBAC: _allowed(limits), BUFFER: _held(limits)},
     }
 
 
-def _stream(route: ModelRoute) -> Json:
-    """A stream goes straight to a model server, without a deadline but never silent for long."""
-    limits = route.limits
-    return {
-        "match": {
-            "path": f"/v2/models/{route.model}/generate_stream",
-            "headers": [method("POST")],
-        },
-        "route": {
-            "weighted_clusters": {
-                "clusters": [
-                    {
-                        "name": cluster_name(route.model, version.number),
-                        "weight": version.weight,
-                        "response_headers_to_add": of_version(version),
-                    }
-                    for version in route.versions
-                ]
-            },
-            "timeout": "0s",
-            "idle_timeout": seconds(limits.idle_timeout_seconds),
-            "retry_policy": unsent_retries(),
-        },
-        "request_headers_to_remove": [VERSION_HEADER, DIGEST_HEADER],
-        "typed_per_filter_config": {**_guards(limits), BUFFER: off()},
-    }
+def _streams(route: ModelRoute) -> Iterator[Json]:
+    """A stream goes straight to a model server, without a deadline but never silent for long.
+
+    One route for each version, since weighted clusters cannot each have a path. Envoy draws one
+    number for a request and holds it against each route in turn, so shares add up.
+    """
+    total = sum(version.weight for version in route.versions)
+    below = 0
+    for version in route.versions:
+        below += version.weight
+        share = {"numerator": round(below / total * 1_000_000), "denominator": "MILLION"}
+        routed = _to_version(route, version, "/generate_stream", "POST")
+        routed["match"]["runtime_fraction"] = {"default_value": share}
+        routed["route"]["timeout"] = "0s"
+        routed["route"]["idle_timeout"] = seconds(route.limits.idle_timeout_seconds)
+        routed["request_headers_to_remove"] = [VERSION_HEADER, DIGEST_HEADER]
+        # Only what comes from the client is held: for its size, and to be sent a second time.
+        routed["metadata"] = _told(route.limits)
+        routed["typed_per_filter_config"][BUFFER] = _held(route.limits)
+        yield routed
 
 
 def _about(route: ModelRoute, suffix: str) -> Json:
     """Metadata and readiness, of the version that answers most."""
+    return _to_version(route, route.main, suffix, "GET")
+
+
+def _to_version(route: ModelRoute, version: Version, suffix: str, verb: str) -> Json:
+    """What needs no hop: a path of the model goes on as that of one of its versions."""
     path = f"/v2/models/{route.model}{suffix}"
-    version = route.main
     return {
-        "match": {"path": path, "headers": [method("GET")]},
+        "match": {"path": path, "headers": [method(verb)]},
         "route": {
             "cluster": cluster_name(route.model, version.number),
             "regex_rewrite": {
@@ -168,9 +157,10 @@ def _about(route: ModelRoute, suffix: str) -> Json:
             },
             "timeout": seconds(route.limits.timeout_seconds),
             "retry_policy": unsent_retries(),
+            "rate_limits": rates.counts_for(route.model),
         },
         "response_headers_to_add": of_version(version),
-        "typed_per_filter_config": _guards(route.limits),
+        "typed_per_filter_config": {RBAC: _allowed(route.limits)},
     }
 
 
@@ -178,20 +168,27 @@ def _server_route(path: str, *, open_to_all: bool = True) -> Json:
     route: Json = {
         "match": {"path": path, "headers": [method("GET")]},
         "route": {"cluster": SERVERS, "timeout": "5s", "retry_policy": unsent_retries()},
+        "typed_per_filter_config": {RATE: off()},
     }
     if open_to_all:
         # Load balancers ask for health, and have no key.
-        route["typed_per_filter_config"] = {AUTH: off()}
+        route["typed_per_filter_config"][AUTH] = off()
         route["request_headers_to_remove"] = [CLIENT_HEADER, VERSION_HEADER, DIGEST_HEADER]
     return route
 
 
-def _guards(limits: Limits) -> Json:
-    """Who may call the model, and how often."""
-    return {RBAC: _allowed(limits), RATE: _rates(limits)}
+def _held(limits: Limits) -> Json:
+    kind = f"{HTTP_FILTERS}.buffer.v3.BufferPerRoute"
+    return {"@type": kind, "buffer": {"max_request_bytes": limits.max_request_bytes}}
+
+
+def _told(limits: Limits) -> Json:
+    """What the answer to a body that is too large says."""
+    return {"filter_metadata": {"galley": {"max_request_bytes": str(limits.max_request_bytes)}}}
 
 
 def _allowed(limits: Limits) -> Json:
+    """Who may call the model."""
     names = [caller.name for caller in limits.callers] + [OPERATOR]
     policy = {
         "permissions": [{"any": True}],
@@ -201,55 +198,3 @@ def _allowed(limits: Limits) -> Json:
         "@type": f"{HTTP_FILTERS}.rbac.v3.RBACPerRoute",
         "rbac": {"rules": {"action": "ALLOW", "policies": {"callers": policy}}},
     }
-
-
-def _rates(limits: Limits) -> Json:
-    """A bucket for each client and one for the model; both must have a token.
-
-    The operator has neither, so that checks can be made of a model that is at its limit.
-    """
-    everyone = _bucket(limits.rate_rps)
-    return {
-        "@type": f"{EXTENSIONS}.filters.http.local_ratelimit.v3.LocalRateLimit",
-        "stat_prefix": "galley",
-        # Used where no descriptor matches, which is the operator alone.
-        "token_bucket": _bucket(MOST_BUCKETS),
-        "always_consume_default_token_bucket": False,
-        "filter_enabled": ALWAYS,
-        "filter_enforced": ALWAYS,
-        "max_dynamic_descriptors": MOST_BUCKETS,
-        "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
-        "enable_retry_after_header": True,
-        "rate_limited_as_resource_exhausted": True,
-        "rate_limits": [
-            {
-                "actions": [
-                    {"request_headers": {"header_name": CLIENT_HEADER, "descriptor_key": "client"}}
-                ]
-            },
-            {
-                "actions": [
-                    {
-                        "header_value_match": {
-                            "descriptor_key": "model",
-                            "descriptor_value": "all",
-                            "expect_match": False,
-                            "headers": [header(CLIENT_HEADER, OPERATOR)],
-                        }
-                    }
-                ]
-            },
-        ],
-        "descriptors": [
-            {
-                "entries": [{"key": "client", "value": caller.name}],
-                "token_bucket": _bucket(caller.rate_rps),
-            }
-            for caller in limits.callers
-        ]
-        + [{"entries": [{"key": "model", "value": "all"}], "token_bucket": everyone}],
-    }
-
-
-def _bucket(rate_rps: int) -> Json:
-    return {"max_tokens": rate_rps, "tokens_per_fill": rate_rps, "fill_interval": "1s"}

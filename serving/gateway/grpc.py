@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from serving.gateway.clusters import INNER, SERVERS_GRPC, grpc_name
-from serving.gateway.filters import AUTH, BUFFER, GRPC_BUFFER, GRPC_SCRIPT
+from serving.gateway.filters import AUTH, BUFFER, GRPC_BUFFER, GRPC_SCRIPT, RATE, RBAC
 from serving.gateway.headers import MODEL_HEADER, VERSION_HEADER, header, of_version
+from serving.gateway.rates import counts_for
 from serving.gateway.retries import unsent_retries
 from serving.gateway.routes import Gateway, ModelRoute, Version
 from serving.gateway.xds import HTTP_FILTERS, Json, http_filter, off, seconds
@@ -39,11 +40,11 @@ def inner_filters() -> list[Json]:
     return [_scripts(_PIN, "grpc_pin.lua")]
 
 
-def edge_routes(gateway: Gateway, guards: dict[str, Json]) -> Iterator[Json]:
-    """What clients may call; `guards` are the filters of each model's callers and rates."""
+def edge_routes(gateway: Gateway, allowed: dict[str, Json]) -> Iterator[Json]:
+    """What clients may call; `allowed` says who may call each model."""
     for route in gateway.models:
         if route.limits.kind == "tensors" and _speaks_grpc(route):
-            yield _of_model(route, guards[route.model])
+            yield _of_model(route, allowed[route.model])
     # Before the name is read, and for names that have no route.
     for method in MODEL_METHODS:
         yield {
@@ -58,7 +59,7 @@ def edge_routes(gateway: Gateway, guards: dict[str, Json]) -> Iterator[Json]:
         yield {
             "match": {"path": f"{SERVICE}{method}", "grpc": {}},
             "route": {"cluster": SERVERS_GRPC, "timeout": "5s", "retry_policy": unsent_retries()},
-            "typed_per_filter_config": {AUTH: off()},
+            "typed_per_filter_config": {AUTH: off(), RATE: off()},
         }
     yield {
         "match": {"prefix": SERVICE},
@@ -93,7 +94,7 @@ def inner_routes(gateway: Gateway) -> Iterator[Json]:
             }
 
 
-def _of_model(route: ModelRoute, guards: Json) -> Json:
+def _of_model(route: ModelRoute, allowed: Json) -> Json:
     return {
         "match": {**_methods(), "headers": [header(MODEL_HEADER, route.model)]},
         "metadata": {
@@ -107,9 +108,10 @@ def _of_model(route: ModelRoute, guards: Json) -> Json:
             },
             "timeout": seconds(route.limits.timeout_seconds),
             "retry_policy": unsent_retries(),
+            "rate_limits": counts_for(route.model),
         },
         # The script also here: a client may send the header itself, to be on this route at once.
-        "typed_per_filter_config": {**guards, **_reading()},
+        "typed_per_filter_config": {RBAC: allowed, **_reading()},
     }
 
 

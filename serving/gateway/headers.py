@@ -7,6 +7,8 @@ CLIENT_HEADER = "x-galley-client"
 MODEL_HEADER = "x-galley-model"
 VERSION_HEADER = "x-galley-version"
 DIGEST_HEADER = "x-galley-digest"
+# On a copy, the version that it is for.
+SHADOW_HEADER = "x-galley-shadow"
 
 
 def header(name: str, value: str) -> Json:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from serving.gateway import grpc
 from serving.gateway.clusters import cluster_name, shadow_name, version_path
-from serving.gateway.headers import method
-from serving.gateway.retries import model_retries
+from serving.gateway.headers import SHADOW_HEADER, header, method
+from serving.gateway.retries import model_retries, unsent_retries
 from serving.gateway.routes import Gateway, Mirror, ModelRoute
-from serving.gateway.xds import Json, seconds
+from serving.gateway.xds import Json, seconds, set_header
 
 ROUTES = "versions"
 
@@ -48,8 +48,26 @@ def _version_routes(route: ModelRoute) -> Iterator[Json]:
             "retry_policy": model_retries(route.limits),
         }
         if route.mirror and version == route.main:
+            yield _copy(route, match, route.mirror)
             yield _mirrored(route.model, match, action, route.mirror)
         yield {"match": match, "route": action}
+
+
+def _copy(route: ModelRoute, match: Json, mirror: Mirror) -> Json:
+    """Where copies go that come in again: they carry the path of the version they are copied of."""
+    marked = header(SHADOW_HEADER, str(mirror.number))
+    return {
+        "match": {**match, "headers": [*match["headers"], marked]},
+        "route": {
+            "cluster": cluster_name(route.model, mirror.number),
+            "regex_rewrite": {
+                "pattern": {"regex": f"^{match['path']}$"},
+                "substitution": f"{version_path(route.model, mirror.number)}/infer",
+            },
+            "timeout": seconds(route.limits.timeout_seconds),
+            "retry_policy": unsent_retries(),
+        },
+    }
 
 
 def _mirrored(model: str, match: Json, action: Json, mirror: Mirror) -> Json:
@@ -71,6 +89,9 @@ def _mirrored(model: str, match: Json, action: Json, mirror: Mirror) -> Json:
                         }
                     },
                     "disable_shadow_host_suffix_append": True,
+                    "request_headers_mutations": [
+                        {"append": set_header(SHADOW_HEADER, str(mirror.number))}
+                    ],
                 }
             ],
         },

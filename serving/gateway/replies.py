@@ -3,28 +3,36 @@
 The first entry that fits is used; gRPC clients get text, and a status of theirs.
 """
 
+from serving.gateway.headers import method
 from serving.gateway.xds import Json, set_header
 
 # gRPC's own statuses for those of HTTP that Envoy translates to something less telling.
-GRPC_STATUSES = {404: "5", 413: "8", 501: "12"}
+EXHAUSTED = "8"
+GRPC_STATUSES = {404: "5", 413: EXHAUSTED, 501: "12"}
+# More in flight than a cluster's circuit breaker lets through.
+OVERFLOW = ["UO"]
 
 
 def local_replies() -> Json:
     """The listener's replies."""
     too_large = (
-        "request body is larger than the %METADATA(ROUTE:galley:max_request_bytes)% bytes that a "
-        "full batch needs"
+        "request body is larger than the %METADATA(ROUTE:galley:max_request_bytes)% bytes that "
+        "the model takes"
     )
     return {
         "mappers": [
+            {
+                **_grpc({"response_flag_filter": {"flags": OVERFLOW}}),
+                "headers_to_add": [set_header("grpc-status", EXHAUSTED)],
+            },
             *(
-                {**_grpc(status), "headers_to_add": [set_header("grpc-status", own)]}
+                {**_grpc(_status(status)), "headers_to_add": [set_header("grpc-status", own)]}
                 for status, own in GRPC_STATUSES.items()
             ),
             _grpc(None),
             {
                 # A full model sheds: 503 would say that it is ill, and be tried again at once.
-                "filter": {"response_flag_filter": {"flags": ["UO"]}},
+                "filter": {"response_flag_filter": {"flags": OVERFLOW}},
                 "status_code": 429,
                 "headers_to_add": [set_header("retry-after", "1")],
                 "body_format_override": _error("as many requests as the model bears are in flight"),
@@ -33,6 +41,10 @@ def local_replies() -> Json:
             {
                 **_reply(401, "no valid key; send one as authorization: Bearer <key>"),
                 "headers_to_add": [set_header("www-authenticate", "Bearer")],
+            },
+            {
+                "filter": {"and_filter": {"filters": [_status(403), _other_protocol()]}},
+                "body_format_override": _error("no other protocol is offered here"),
             },
             _reply(403, "this key may not call the model"),
             _reply(405, "this method is not allowed"),
@@ -44,13 +56,18 @@ def local_replies() -> Json:
     }
 
 
-def _grpc(status: int | None) -> Json:
+def _grpc(condition: Json | None) -> Json:
     kind = {"name": "content-type", "string_match": {"prefix": "application/grpc"}}
     only: Json = {"header_filter": {"header": kind}}
-    if status is not None:
-        only = {"and_filter": {"filters": [only, _status(status)]}}
+    if condition is not None:
+        only = {"and_filter": {"filters": [only, condition]}}
     text = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}}
     return {"filter": only, "body_format_override": text}
+
+
+def _other_protocol() -> Json:
+    asked = ({"name": "upgrade", "present_match": True}, method("CONNECT"))
+    return {"or_filter": {"filters": [{"header_filter": {"header": each}} for each in asked]}}
 
 
 def _reply(status: int, error: str) -> Json:

@@ -14,11 +14,13 @@ def unsent_retries() -> Json:
     return _retries(UNSENT)
 
 
-def hop_retries() -> Json:
+def hop_retries(limits: Limits) -> Json:
     """For a prediction hop that dies: what it held is asked again of another one.
 
     Not for what a hop answers, which has been tried on model servers already.
     """
+    if limits.per_try_timeout_seconds is None:
+        return unsent_retries()
     return _retries(f"{UNSENT},reset")
 
 

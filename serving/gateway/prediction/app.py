@@ -6,19 +6,24 @@
 An RSGI application, which is granian's own interface and its cheapest.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from time import perf_counter, time
-from typing import Any, Final, cast
+from contextlib import suppress
+from time import perf_counter
+from typing import Any, Final
+
+from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]  # public, and not said so
 
 from serving.gateway.prediction.answer import Answer, error_answer, with_id
 from serving.gateway.prediction.body import Refusal, Request, key_of, read_request
 from serving.gateway.prediction.cache import CacheState, PredictionCache
+from serving.gateway.prediction.exchange import Exchange, goes_past_the_cache, stated_size
+from serving.gateway.prediction.known import Known, KnownBodies, name_of
 from serving.gateway.prediction.log import PredictionLog
 from serving.gateway.prediction.metrics import Metrics
-from serving.gateway.prediction.record import Record
 from serving.gateway.prediction.samples import Sample, sampled
-from serving.gateway.prediction.schema import Served
+from serving.gateway.prediction.schema import CacheRule, Served
 from serving.gateway.prediction.settings import Settings
 from serving.gateway.prediction.table import Table
 from serving.gateway.prediction.upstream import Upstream, UpstreamError
@@ -26,31 +31,10 @@ from serving.gateway.prediction.valkey import Valkey
 
 # Bodies in memory at once; beyond it requests are refused, so that memory has an end.
 MOST_HELD_BYTES: Final = 64 * 1024 * 1024
+CLOSE_SECONDS: Final = 1.0
 _PREFIX, _SUFFIX = "/v2/models/", "/infer"
-_NOT_KEPT = frozenset({"no-store", "no-cache"})
 
 _log = logging.getLogger(__name__)
-
-
-class Exchange:
-    """One request on its way, and when it got where."""
-
-    __slots__ = (
-        *("answered", "arrived", "client", "digest", "inputs", "model", "request_bytes"),
-        *("request_id", "sent", "started", "version"),
-    )
-
-    def __init__(self, model: str, headers: Any) -> None:
-        self.arrived = time()
-        self.started = perf_counter()
-        self.model = model
-        self.version: str = headers.get("x-galley-version", "")
-        self.digest: str = headers.get("x-galley-digest", "")
-        self.client: str = headers.get("x-galley-client", "")
-        self.request_id: str = headers.get("x-request-id", "")
-        self.sent = self.answered = 0.0
-        self.request_bytes = 0
-        self.inputs: Sample | None = None
 
 
 class Hop:
@@ -60,6 +44,7 @@ class Hop:
         self.metrics = Metrics()
         self._settings = settings
         self._table = Table(settings.table)
+        self._known = KnownBodies()
         self._upstream = Upstream(settings.upstream_host, settings.upstream_port)
         self._log = PredictionLog(settings.log_folder, settings.name)
         self._valkey: Valkey | None = None
@@ -79,9 +64,11 @@ class Hop:
         self.metrics.cache_faults[reason] += 1
 
     async def close(self) -> None:
-        """Finish what is being computed, then let go of everything."""
+        """Finish what is being computed, if that is soon, then let go of everything."""
         if self._cache is not None:
-            await self._cache.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._cache.close()
         if self._valkey is not None:
             await self._valkey.close()
         self._upstream.close()
@@ -103,77 +90,106 @@ class Hop:
             protocol.response_bytes(*_plain(error_answer(404, "no such path at this hop")))
 
     async def _infer(self, scope: Any, protocol: Any, exchange: Exchange) -> None:
-        served = self._table.get(exchange.model, exchange.digest)
         state: CacheState = "bypass"
-        if served is None:
+        served = self._table.get(exchange.model, exchange.digest)
+        if served is None or not exchange.has_version:
+            # Of no version, so its name makes no series.
+            self.metrics.unserved += 1
             answer = error_answer(503, "this version is not served here", retry_after="1")
-            protocol.response_bytes(*_plain(answer))
-            return
+            exchange.digest, served = "", None
+        else:
+            answer, state = await self._guarded(scope.headers, protocol, exchange, served)
+        protocol.response_bytes(answer.status, exchange.headers_of(answer, state), answer.body)
+        self._record(served, exchange, answer, state)
+
+    async def _guarded(
+        self, headers: Any, protocol: Any, exchange: Exchange, served: Served
+    ) -> tuple[Answer, CacheState]:
+        """An answer, whatever happens."""
         flights = self.metrics.in_flight
         place = served.model, exchange.version
         flights[place] += 1
         try:
-            answer, state = await self._answer(scope.headers, protocol, exchange, served)
+            return await self._answer(headers, protocol, exchange, served)
         except Refusal as refusal:
-            answer = error_answer(refusal.status, refusal.message)
             self.metrics.refusals[served.model, str(refusal.status)] += 1
+            return error_answer(refusal.status, refusal.message), "bypass"
         except UpstreamError as error:
-            answer = error_answer(error.status, error.message)
+            return error_answer(error.status, error.message), "bypass"
         except Exception:
             # Whatever it is, the client gets an answer, and others are not touched.
             self.metrics.failures += 1
             _log.exception("request %s failed", exchange.request_id)
-            answer = error_answer(500, "the gateway failed on this request")
+            return error_answer(500, "the gateway failed on this request"), "bypass"
         finally:
             flights[place] -= 1
-        headers = [
-            ("content-type", answer.content_type),
-            ("x-galley-cache", state),
-            ("x-galley-version", exchange.version),
-            ("x-galley-digest", exchange.digest),
-        ]
-        if answer.header_length is not None:
-            headers.append(("inference-header-content-length", str(answer.header_length)))
-        if answer.retry_after is not None:
-            headers.append(("retry-after", answer.retry_after))
-        protocol.response_bytes(answer.status, headers, answer.body)
-        self._record(served, exchange, answer, state)
 
     async def _answer(
         self, headers: Any, protocol: Any, exchange: Exchange, served: Served
     ) -> tuple[Answer, CacheState]:
-        size = _admitted(headers)
+        size = stated_size(headers)
         metrics = self.metrics
         if metrics.held_bytes + size > MOST_HELD_BYTES:
+            metrics.refusals[served.model, "429"] += 1
             return error_answer(429, "too many bytes are in flight here", retry_after="1"), "bypass"
         metrics.held_bytes += size
         try:
-            body = await protocol()
+            try:
+                body = await protocol()
+            except ProtocolClosed:
+                # For the metrics and the log: nobody is there to read it.
+                raise Refusal("the body broke off; send as many bytes as are stated") from None
             exchange.request_bytes = len(body)
-            request = read_request(
-                served.schema, body, headers.get("inference-header-content-length")
-            )
-            del body
-            if sampled(served.log, exchange.request_id) and served.log:
-                exchange.inputs = Sample.of(request.body, request.header_length, served.log.redact)
-            answer, state = await self._kept(headers, exchange, served, request)
+            length = headers.get("inference-header-content-length")
+            rule, cache = served.cache, self._cache
+            if rule is None or cache is None or goes_past_the_cache(headers):
+                request = self._read(exchange, served, body, length)
+                answer = await self._fetching(exchange, served, request)()
+                return with_id(answer, request.id), "bypass"
+            return await self._kept(exchange, served, rule, cache, body, length)
         finally:
             metrics.held_bytes -= size
-        return with_id(answer, request.id), state
 
     async def _kept(
-        self, headers: Any, exchange: Exchange, served: Served, request: Request
+        self,
+        exchange: Exchange,
+        served: Served,
+        rule: CacheRule,
+        cache: PredictionCache,
+        body: bytes,
+        length: str | None,
     ) -> tuple[Answer, CacheState]:
-        """The model's answer, from the cache where the model and the client have it so."""
-        fetch = self._fetching(exchange, served, request)
-        rule, cache = served.cache, self._cache
-        past = headers.get("cache-control", "").strip().lower() in _NOT_KEPT
-        if rule is None or cache is None or past or not request.cacheable:
-            return await fetch(), "bypass"
-        # The version beside the digest, since an answer names it.
-        artifact = f"{served.model}/{exchange.version}@{served.digest}"
-        key = key_of(request, artifact, exchange.client if rule.per_client else None)
-        return await cache.answer(key, rule.ttl_seconds, fetch, served.timeout_seconds)
+        """The model's answer, through the cache."""
+        client = exchange.client if rule.per_client else None
+        name = known = None
+        if not sampled(served.log, exchange.request_id):
+            name = name_of(served, exchange.version, client, length, body)
+            known = self._known.get(name, served) if name else None
+        if known is None:
+            request = self._read(exchange, served, body, length)
+            fetch = self._fetching(exchange, served, request)
+            if not request.cacheable:
+                return with_id(await fetch(), request.id), "bypass"
+            # The version beside the digest, since an answer names it.
+            artifact = f"{served.model}/{exchange.version}@{served.digest}"
+            key, id_ = key_of(request, artifact, client), request.id
+        else:
+            key, id_ = known.key, None
+
+            def fetch() -> Awaitable[Answer]:
+                request = self._read(exchange, served, body, length)
+                return self._fetching(exchange, served, request)()
+
+        answer, state = await cache.answer(key, rule.ttl_seconds, fetch, served.timeout_seconds)
+        if state == "hit" and known is None and name is not None and id_ is None:
+            self._known.add(name, Known(served, key))
+        return with_id(answer, id_), state
+
+    def _read(self, exchange: Exchange, served: Served, body: bytes, length: str | None) -> Request:
+        request = read_request(served.schema, body, length)
+        if served.log and sampled(served.log, exchange.request_id):
+            exchange.inputs = Sample.of(request.body, request.header_length, served.log.redact)
+        return request
 
     def _fetching(
         self, exchange: Exchange, served: Served, request: Request
@@ -189,6 +205,7 @@ class Hop:
                     request.header_length,
                     exchange.request_id,
                     served.timeout_seconds,
+                    repeatable=request.cacheable,
                 )
             except UpstreamError as error:
                 # An answer like any other, for all who wait for it.
@@ -198,51 +215,20 @@ class Hop:
 
         return fetch
 
-    def _record(self, served: Served, exchange: Exchange, answer: Answer, state: str) -> None:
+    def _record(
+        self, served: Served | None, exchange: Exchange, answer: Answer, state: CacheState
+    ) -> None:
         done = perf_counter()
-        seconds = done - exchange.started
-        self.metrics.answered(
-            served, exchange.version, exchange.client, state, answer.status, seconds
-        )
-        outputs = None
-        if exchange.inputs is not None and answer.status == 200 and served.log:
-            outputs = Sample.of(answer.body, answer.header_length, served.log.redact)
-        sent = exchange.sent or done
-        self._log.write(
-            Record(
-                time=exchange.arrived,
-                request_id=exchange.request_id,
-                client=exchange.client,
-                model=exchange.model,
-                version=_number(exchange.version),
-                digest=exchange.digest,
-                cache=state,
-                status=answer.status,
-                queue_ms=(sent - exchange.started) * 1000,
-                compute_ms=(exchange.answered - exchange.sent) * 1000 if exchange.sent else 0.0,
-                total_ms=seconds * 1000,
-                request_bytes=exchange.request_bytes,
-                response_bytes=len(answer.body),
-                error=None if answer.status == 200 else _reason(answer),
-                inputs=exchange.inputs,
-                outputs=outputs,
+        if served is not None:
+            self.metrics.answered(
+                served,
+                exchange.version,
+                exchange.client,
+                state,
+                answer.status,
+                done - exchange.started,
             )
-        )
-
-
-def _admitted(headers: Any) -> int:
-    """Size of the body that is to come, in bytes.
-
-    Raises:
-        Refusal: it is compressed, or of no stated size; the gateway always states one.
-    """
-    encoding = headers.get("content-encoding")
-    if encoding is not None and encoding.strip().lower() != "identity":
-        raise Refusal("compressed requests are not taken; send the body as it is", 415)
-    length = cast(str, headers.get("content-length", ""))
-    if not (length.isascii() and length.isdigit()):
-        raise Refusal("the request does not state its size; send content-length", 411)
-    return int(length)
+        self._log.write(exchange.record_of(answer, state, done, served.log if served else None))
 
 
 def _plain(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:
@@ -250,11 +236,3 @@ def _plain(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:
     if answer.retry_after is not None:
         headers.append(("retry-after", answer.retry_after))
     return answer.status, headers, answer.body
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0
-
-
-def _reason(answer: Answer) -> str:
-    return answer.body[:300].decode(errors="replace")

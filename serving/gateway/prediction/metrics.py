@@ -62,6 +62,7 @@ class Metrics(Collector):
         self.refusals: Counter[tuple[str, ...]] = Counter()
         self.in_flight: Counter[tuple[str, str]] = Counter()
         self.failures = 0
+        self.unserved = 0
         self.held_bytes = 0
         self.log_dropped = 0
         self._registry = CollectorRegistry()
@@ -120,6 +121,9 @@ class Metrics(Collector):
         )
         yield CounterMetricFamily(
             "galley_hop_failures", "Requests on which the hop itself failed.", value=self.failures
+        )
+        yield CounterMetricFamily(
+            "galley_unserved", "Requests for a version not served here.", value=self.unserved
         )
         yield CounterMetricFamily(
             "galley_log_lines_dropped", "Lines that were not logged.", value=self.log_dropped

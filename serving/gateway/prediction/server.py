@@ -8,6 +8,8 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -21,10 +23,12 @@ from serving.gateway.prediction.settings import Settings, read_settings
 # Longer than the gateway keeps a connection without requests, so that it never sends one on a
 # connection that is being closed here.
 HEADER_MILLISECONDS = 2 * 3600 * 1000
+# With what it takes to close, less than supervisord waits before it kills.
+STOP_SECONDS = 10.0
 
 
 async def serve(settings: Settings) -> None:
-    """Answer until SIGTERM or SIGINT, then finish what has begun."""
+    """Answer until SIGTERM or SIGINT, then finish what has begun within `STOP_SECONDS`."""
     hop = Hop(settings)
     server = Server(
         hop,
@@ -38,10 +42,19 @@ async def serve(settings: Settings) -> None:
         log_enabled=False,
     )
     loop = asyncio.get_running_loop()
+    serving = loop.create_task(server.serve())
+
+    interrupt: Callable[[], None] = server.stop
+
+    def stop() -> None:
+        interrupt()
+        loop.call_later(STOP_SECONDS, serving.cancel)
+
     for ending in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(ending, server.stop)
+        loop.add_signal_handler(ending, stop)
     try:
-        await server.serve()
+        with suppress(asyncio.CancelledError):
+            await serving
     finally:
         await hop.close()
 

@@ -3,12 +3,13 @@
     infer ──► an idle connection, or a new one ──► one write ──► httptools ──► Answer
 
 A connection carries one request at a time and is kept for the next one. One that the other side
-had closed meanwhile, before a single byte of an answer, is replaced once: what was sent on it
-cannot have been read.
+had closed meanwhile, before a single byte of an answer, is replaced once. One that says more than
+it was asked is closed, since what it said would be taken for the answer to the next request.
 """
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Final, cast
 
 import httptools
@@ -16,9 +17,11 @@ import httptools
 from serving.gateway.prediction.answer import JSON, Answer, error_answer
 
 MOST_IDLE: Final = 64
+IDLE_SECONDS: Final = 30.0
 MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
 # Larger bodies are written apart from their header rather than copied behind it.
 JOINED_BYTES: Final = 64 * 1024
+CLOSED: Final = "the gateway closed the connection"
 
 
 class UpstreamError(Exception):
@@ -35,11 +38,14 @@ class _Stale(Exception):
 
 
 class Upstream:
-    """Requests to one address."""
+    """Requests to one address; connections without requests are closed after `idle_seconds`."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, idle_seconds: float = IDLE_SECONDS) -> None:
         self._host, self._port = host, port
+        self._idle_seconds = idle_seconds
+        # The last one in is the first one out, so those at the front are idle for longest.
         self._idle: list[_Connection] = []
+        self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
         self._tail = f" HTTP/1.1\r\nhost: {host}:{port}\r\n"
 
@@ -50,16 +56,21 @@ class Upstream:
         header_length: int | None,
         request_id: str,
         timeout_seconds: float,
+        *,
+        repeatable: bool = True,
     ) -> Answer:
         """The answer to an inference request, whatever its status.
+
+        Nobody can tell a server that never read a request from one that ended while it worked on
+        it. So what is not `repeatable`, as a model that remembers would be told twice, is not sent
+        a second time.
 
         Raises:
             UpstreamError: there was none within the time, or none that is whole.
         """
+        began = monotonic()
         length = (
-            ""
-            if header_length is None
-            else (f"inference-header-content-length: {header_length}\r\n")
+            "" if header_length is None else f"inference-header-content-length: {header_length}\r\n"
         )
         head = (
             f"POST {path}{self._tail}content-type: application/octet-stream\r\n{length}"
@@ -71,19 +82,24 @@ class Upstream:
                 try:
                     return await connection.send(head, body, timeout_seconds)
                 except _Stale:
+                    if not repeatable:
+                        raise UpstreamError(503, CLOSED) from None
                     break
-        connection = await self._connect()
+        connection = await self._connect(began + timeout_seconds - monotonic())
         try:
-            return await connection.send(head, body, timeout_seconds)
+            return await connection.send(head, body, began + timeout_seconds - monotonic())
         except _Stale:
-            raise UpstreamError(503, "the gateway closed the connection") from None
+            raise UpstreamError(503, CLOSED) from None
 
-    async def _connect(self) -> "_Connection":
+    async def _connect(self, timeout_seconds: float) -> "_Connection":
         loop = asyncio.get_running_loop()
         try:
-            _, protocol = await loop.create_connection(
-                lambda: _Connection(self._free), self._host, self._port
-            )
+            async with asyncio.timeout(timeout_seconds):
+                _, protocol = await loop.create_connection(
+                    lambda: _Connection(self._free), self._host, self._port
+                )
+        except TimeoutError:
+            raise UpstreamError(504, "the gateway's inner listener does not answer") from None
         except OSError:
             raise UpstreamError(503, "the gateway's inner listener does not answer") from None
         return protocol
@@ -91,12 +107,29 @@ class Upstream:
     def _free(self, connection: "_Connection") -> None:
         if self._closed or len(self._idle) >= MOST_IDLE:
             connection.close()
-        else:
-            self._idle.append(connection)
+            return
+        connection.idle_since = monotonic()
+        self._idle.append(connection)
+        if self._sweeper is None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Close what has been idle for too long, now and again as long as there is anything."""
+        oldest = monotonic() - self._idle_seconds
+        for connection in self._idle:
+            if connection.idle_since < oldest:
+                connection.close()
+        self._idle = [connection for connection in self._idle if connection.is_open]
+        self._sweeper = None
+        if self._idle:
+            loop = asyncio.get_running_loop()
+            self._sweeper = loop.call_later(self._idle_seconds, self._sweep)
 
     def close(self) -> None:
         """Close what is idle; what is in use is closed when it is done."""
         self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         for connection in self._idle:
             connection.close()
         self._idle.clear()
@@ -107,7 +140,7 @@ class _Connection(asyncio.Protocol):
 
     __slots__ = (
         *("_answer", "_chunks", "_deadline", "_free", "_header_length", "_kind", "_loop"),
-        *("_parser", "_retry_after", "_size", "_started", "_transport", "is_open"),
+        *("_parser", "_retry_after", "_size", "_started", "_transport", "idle_since", "is_open"),
     )
 
     def __init__(self, free: Callable[["_Connection"], None]) -> None:
@@ -117,10 +150,11 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[Answer] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.is_open = True
+        self.idle_since = 0.0
+        self._parser = httptools.HttpResponseParser(self)
         self._reset()
 
     def _reset(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._chunks: list[bytes] = []
         self._size = 0
         self._started = False
@@ -165,10 +199,13 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.done():
+            self.close()
+            return
         self._started = True
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(UpstreamError(502, "the answer is not HTTP"))
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -181,6 +218,11 @@ class _Connection(asyncio.Protocol):
             self._fail(_Stale())
 
     # What httptools calls.
+
+    def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():
+            # A second answer behind the first, in the same piece.
+            self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -203,6 +245,9 @@ class _Connection(asyncio.Protocol):
         if status < 200 or self._answer is None or self._answer.done():
             return
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        if not 0 <= (self._header_length or 0) <= len(body):
+            self._fail(UpstreamError(502, "the answer's JSON part is longer than the answer"))
+            return
         answer = self._whole(status, body)
         if self._deadline is not None:
             self._deadline.cancel()

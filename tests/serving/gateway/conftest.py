@@ -1,25 +1,14 @@
-"""A gateway in front of two models, as the tests of this folder render it."""
+"""A gateway in front of two models, as it is rendered, and another one that runs."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from serving.gateway.routes import Caller, Endpoint, Gateway, Limits, ModelRoute, Version
-
-FOLDER = Path("/galley/xds")
-
-LIMITS = Limits(
-    kind="tensors",
-    max_request_bytes=983_040,
-    timeout_seconds=5.0,
-    per_try_timeout_seconds=1.25,
-    idle_timeout_seconds=300.0,
-    max_in_flight=24,
-    retries_in_flight=12,
-    rate_rps=60,
-    callers=(Caller("uploads", 40), Caller("scanner", 10)),
-)
+from tests.serving.gateway.backend import Backend, backends
+from tests.serving.gateway.envoy_process import Envoy, running, until
+from tests.serving.gateway.models import LIMITS, edge_gateway
 
 
 @pytest.fixture
@@ -45,3 +34,33 @@ def gateway() -> Gateway:
             ModelRoute("ranker", small, (Version(12, "sha256:" + "b" * 64, (second,)),)),
         ),
     )
+
+
+@pytest.fixture(scope="package")
+def servers() -> Iterator[list[Backend]]:
+    """A hop and a model server."""
+    with backends(2) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def envoy(servers: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envoy]:
+    """The real Envoy in front of them."""
+    hop, triton = (server.endpoint for server in servers)
+    folder = tmp_path_factory.mktemp("an envoy's files: 100% #1")
+    with running(edge_gateway(hop, triton), folder) as found:
+        until(lambda: found.send("GET", "/v2").status == 200)
+        until(lambda: found.send("GET", "/v2/models/ranker").status == 200)
+        yield found
+
+
+@pytest.fixture
+def hop(servers: list[Backend]) -> Backend:
+    servers[0].asked.clear()
+    return servers[0]
+
+
+@pytest.fixture
+def triton(servers: list[Backend]) -> Backend:
+    servers[1].asked.clear()
+    return servers[1]

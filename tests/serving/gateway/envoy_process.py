@@ -1,16 +1,16 @@
-"""A real Envoy with its files, and small real servers that play hops and model servers."""
+"""A real Envoy with its files, and requests to it."""
 
 import http.client
 import json
 import random
+import re
+import socket
 import ssl
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,16 @@ from serving.local.ports import choose_ports
 from serving.local.tls import write_certificate
 
 START_SECONDS = 30.0
+# One for all: each new one reads the system's certificates, which takes longer than an answer.
+HTTP = httpx.Client(trust_env=False, timeout=30, limits=httpx.Limits(max_connections=100))
 KEYS: Mapping[str, Sequence[str]] = {
     "uploads": ("key-of-uploads", "second-key-of-uploads"),
     "scanner": ("key-of-scanner",),
     "ads": ("key-of-ads",),
     "operator": ("key-of-operator",),
 }
+
+AUTHORIZED = b"Host: x\r\nAuthorization: Bearer key-of-operator\r\n"
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,19 @@ class Envoy:
 
     def admin(self, path: str, **query: str) -> str:
         url = f"http://127.0.0.1:{self.gateway.admin_port}{path}"
-        return httpx.get(url, params=query, trust_env=False).text
+        return HTTP.get(url, params=query).text
 
     def stats(self, pattern: str) -> dict[str, str]:
         text = self.admin("/stats", filter=pattern)
         return dict(line.split(": ", 1) for line in text.splitlines())
+
+    def stat(self, name: str) -> int:
+        """One counter or gauge; 0 where Envoy has none of this name yet."""
+        return int(self.stats(f"^{re.escape(name)}$").get(name, 0))
+
+    def until_healthy(self, cluster: str, count: int) -> None:
+        """Wait until so many servers of a cluster are."""
+        until(lambda: self.stat(f"cluster.{cluster}.membership_healthy") == count)
 
     def change(
         self, gateway: Gateway, keys: Mapping[str, Sequence[str]] = KEYS, seconds: float = 15
@@ -116,6 +128,45 @@ class Envoy:
         finally:
             connection.close()
 
+    def burst(self, path: str, keys: Sequence[str], count: int, **headers: str) -> list[int]:
+        """Statuses of requests as fast as one connection carries them, with the keys in turn."""
+        connection, found = self.connect(), []
+        for number in range(count):
+            sent = {"authorization": f"Bearer {keys[number % len(keys)]}", **headers}
+            connection.request("GET", path, headers=sent)
+            response = connection.getresponse()
+            response.read()
+            found.append(response.status)
+        connection.close()
+        return found
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for something that is bound to come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def raw(envoy: Envoy, sent: bytes, seconds: float = 10) -> bytes:
+    """What comes back for these bytes, until the other side closes or says nothing more."""
+    trusted = ssl.create_default_context(cafile=envoy.folder / "ca.pem")
+    with (
+        socket.create_connection(("127.0.0.1", envoy.gateway.port), timeout=seconds) as plain,
+        trusted.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        found = b""
+        try:
+            secure.sendall(sent)
+            while piece := secure.recv(65536):
+                found += piece
+                if b"\r\n\r\n" in found:
+                    break
+        except OSError:
+            pass
+        return found
+
 
 def write(gateway: Gateway, folder: Path) -> Path:
     """Envoy's files in `folder`; the one it starts from."""
@@ -166,112 +217,10 @@ def _wait_until_live(gateway: Gateway, process: "subprocess.Popen[bytes]", log: 
     while True:
         try:
             url = f"http://127.0.0.1:{gateway.admin_port}/server_info"
-            if httpx.get(url, trust_env=False).json()["state"] == "LIVE":
+            if HTTP.get(url).json()["state"] == "LIVE":
                 return
         except httpx.HTTPError:
             pass
         if process.poll() is not None or time.monotonic() > deadline:
             pytest.fail(f"Envoy did not start: {log.read_text()[-2000:]}")
         time.sleep(0.05)
-
-
-class Backend(ThreadingHTTPServer):
-    """A server that answers with what has reached it, or as the request's body asks it to.
-
-    `500:words` is answered with that status and those words; `sleep:seconds`, late; `events:n`, by
-    as many events, one every tenth of a second; `die`, by closing the connection.
-    """
-
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[tuple[str, str, dict[str, str]]] = []
-        self.frozen = threading.Event()
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint("127.0.0.1", self.server_port)
-
-    def requests(self, path: str) -> list[dict[str, str]]:
-        """Headers of the requests for a path, in order."""
-        return [headers for _, asked, headers in self.asked if asked == path]
-
-    def handle_error(self, *_: object) -> None:
-        """Nothing: clients that go away are part of the tests."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Backend
-
-    def do_GET(self) -> None:
-        self._answer(b"")
-
-    def do_POST(self) -> None:
-        self._answer(self.rfile.read(int(self.headers["Content-Length"])))
-
-    def _answer(self, body: bytes) -> None:
-        health = (
-            self.path.endswith(("/ready", "/live"))
-            and "envoy" in (self.headers.get("User-Agent") or "").lower()
-        )
-        if not health:
-            names = {name.lower() for name in self.headers}
-            # Each value of a header that came more than once, or its doubling would not be seen.
-            seen = {name: ", ".join(self.headers.get_all(name) or ()) for name in names}
-            self.server.asked.append((self.command, self.path, seen))
-            while self.server.frozen.is_set():
-                time.sleep(0.01)
-        kind, _, words = body.partition(b":")
-        if kind in (b"400", b"500", b"503"):
-            self._reply(int(kind), words)
-        elif kind == b"die":
-            self.close_connection = True
-            self.connection.close()
-        elif kind == b"events":
-            self._events(int(words))
-        else:
-            if kind == b"sleep":
-                time.sleep(float(words))
-            found = {"path": self.path, "size": len(body), "port": self.server.server_port}
-            self._reply(200, json.dumps(found).encode())
-
-    def _reply(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _events(self, count: int) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for number in range(count):
-            event = f"data: {number}\n\n".encode()
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
-            time.sleep(0.1)
-        self.wfile.write(b"0\r\n\r\n")
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests look at what comes back."""
-
-
-@contextmanager
-def backends(count: int) -> Iterator[list[Backend]]:
-    """So many servers, until the block ends."""
-    found = [Backend() for _ in range(count)]
-    threads = [threading.Thread(target=server.serve_forever) for server in found]
-    for thread in threads:
-        thread.start()
-    try:
-        yield found
-    finally:
-        for server, thread in zip(found, threads, strict=True):
-            server.frozen.clear()
-            server.shutdown()
-            server.server_close()
-            thread.join()

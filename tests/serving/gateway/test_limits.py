@@ -3,14 +3,17 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from serving.gateway.edge import render_edge
+from serving.gateway.inner import render_inner
 from serving.gateway.limits import ATTEMPTS, LARGEST_REQUEST_BYTES, limits_of, max_request_bytes
-from serving.gateway.routes import Caller, Limits
+from serving.gateway.routes import Caller, Gateway, Limits
 from serving.spec import ModelSpec, parse_spec
 
 Stated = Callable[[Mapping[str, object]], dict[str | int, Any]]
@@ -142,6 +145,26 @@ def test_the_time_in_the_spec_is_the_time_that_is_given(stated: Stated) -> None:
     assert limits_with(stated, {"routing": {"timeout_ms": 10_000}}).timeout_seconds == 10
     tight = limits_with(stated, {"routing": {"timeout_ms": 60}})
     assert (tight.timeout_seconds, tight.per_try_timeout_seconds) == (0.06, None)
+
+
+def test_the_times_in_the_spec_are_those_of_its_routes(stated: Stated, gateway: Gateway) -> None:
+    changes = {"routing": {"timeout_ms": 2500, "idle_timeout_seconds": 7}}
+    for more, expected in (
+        ({}, {("2.5s", None)}),
+        ({"engine.decoupled": True, "cache": ...}, {("2.5s", None), ("0s", "7s")}),
+    ):
+        limits = limits_with(stated, {**changes, **more})
+        gateway = gateway.with_route(replace(gateway.models[1], limits=limits))
+        rendered = [
+            *render_edge(gateway, {})["virtual_hosts"][0]["routes"],
+            *render_inner(gateway)["virtual_hosts"][0]["routes"],
+        ]
+        found = {
+            (route["route"]["timeout"], route["route"].get("idle_timeout"))
+            for route in rendered
+            if "/models/ranker" in str(route["match"]) and "route" in route
+        }
+        assert found == expected
 
 
 def test_the_idle_time_in_the_spec_is_the_silence_that_is_borne(stated: Stated) -> None:

@@ -5,11 +5,13 @@ import json
 import os
 import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -39,6 +41,7 @@ TABLE = (
     replace(MODEL, model="uncached", cache=None),
 )
 SECRET = "ab" * 32
+BINARY = "application/octet-stream"
 
 
 @dataclass
@@ -55,14 +58,19 @@ class Upstream:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                await reader.readexactly(int(head.split("content-length: ")[-1].split("\r\n")[0]))
+                length = int(head.split("content-length: ")[-1].split("\r\n")[0])
+                asked = await reader.readexactly(length)
                 self.asked.append(head.split()[1])
                 number = len(self.asked)
                 await asyncio.sleep(self.seconds)
                 body = json.dumps({"model_name": "m", "outputs": [number]}).encode()
+                kind = "application/json"
+                if b'"binary_data":true' in asked:
+                    kind = f"{BINARY}\r\ninference-header-content-length: {len(body)}"
+                    body += struct.pack("<f", number)
                 length = len(body) + 10 * self.broken
                 writer.write(
-                    f"HTTP/1.1 {self.status} X\r\ncontent-type: application/json\r\n"
+                    f"HTTP/1.1 {self.status} X\r\ncontent-type: {kind}\r\n"
                     f"content-length: {length}\r\n\r\n".encode()
                     + body
                 )
@@ -243,9 +251,9 @@ def test_another_version_is_another_answer_and_flips_need_no_flush(
     hop: Hop, upstream: Upstream, number: float
 ) -> None:
     old, new = gateway_headers("1", A), gateway_headers("2", B)
-    answers = [hop.ask(number, headers=headers) for headers in (old, new, old, new)]
-    assert states(*answers) == ["miss", "miss", "hit", "hit"]
-    assert [answer.json()["outputs"] for answer in answers] == [[1], [2], [1], [2]]
+    answers = [hop.ask(number, headers=headers) for headers in (old, new) * 3]
+    assert states(*answers) == ["miss", "miss", "hit", "hit", "hit", "hit"]
+    assert [answer.json()["outputs"] for answer in answers] == [[1], [2]] * 3
     assert upstream.asked == [f"/v2/models/m/versions/{number}/infer" for number in (1, 2)]
 
 
@@ -256,18 +264,67 @@ def test_clients_share_answers_unless_the_rule_says_otherwise(
         return hop.ask(number, model, headers=gateway_headers(client=client))
 
     shared = [ask("m", client) for client in ("ads", "feed")]
-    private = [ask("private", client) for client in ("ads", "feed", "ads")]
+    private = [ask("private", client) for client in ("ads", "feed") * 3]
     assert states(*shared) == ["miss", "hit"]
-    assert states(*private) == ["miss", "miss", "hit"]
+    assert states(*private) == ["miss", "miss", "hit", "hit", "hit", "hit"]
+    assert [answer.json()["outputs"] for answer in private] == [[2], [3]] * 3
+
+
+def test_json_and_binary_tensors_both_hit_and_never_mix(
+    hop: Hop, upstream: Upstream, number: float
+) -> None:
+    json_, binary = [hop.ask(number) for _ in range(3)], [ask_binary(hop, number) for _ in range(3)]
+    assert states(*json_) == states(*binary) == ["miss", "hit", "hit"]
+    assert {answer.headers["content-type"] for answer in json_} == {"application/json"}
+    for answer in binary:
+        assert answer.headers["content-type"] == BINARY
+        head, tensor = parts(answer)
+        assert head == {"id": "7", "model_name": "m", "outputs": [2]}
+        assert struct.unpack("<f", tensor) == (2.0,)
+    head, tensor = parts(ask_binary(hop, number, "a longer id"))
+    assert (head["id"], tensor) == ("a longer id", struct.pack("<f", 2))
+    assert len(upstream.asked) == 2
+
+
+def ask_binary(hop: Hop, number: float, id_: str = "7") -> httpx.Response:
+    raw = struct.pack("<4f", number, 0, 0, 0)
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4]}
+    asked = {
+        "id": id_,
+        "inputs": [{**tensor, "parameters": {"binary_data_size": len(raw)}}],
+        "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
+    }
+    head = json.dumps(asked).encode()
+    headers = {"inference-header-content-length": str(len(head)), "content-type": BINARY}
+    return hop.ask(content=head + raw, headers=headers)
+
+
+def parts(answer: httpx.Response) -> tuple[dict[str, Any], bytes]:
+    length = int(answer.headers["inference-header-content-length"])
+    return json.loads(answer.content[:length]), answer.content[length:]
+
+
+def test_what_was_asked_before_is_computed_anew_once_its_answer_is_gone(
+    hop: Hop, cache: Server, upstream: Upstream, number: float
+) -> None:
+    body = json.dumps(question(number))
+    before = [hop.ask(content=body) for _ in range(3)]
+    with cache.client() as admin:
+        admin.flushall()
+    after = [hop.ask(content=body) for _ in range(2)]
+    assert states(*before, *after) == ["miss", "hit", "hit", "miss", "hit"]
+    assert [answer.json()["outputs"] for answer in after] == [[2], [2]]
 
 
 def test_a_model_without_a_rule_and_a_client_that_says_so_are_never_answered_from_the_cache(
     hop: Hop, upstream: Upstream, number: float
 ) -> None:
     answers = [hop.ask(number, "uncached") for _ in range(2)]
-    answers += [hop.ask(number, headers={"cache-control": "no-store"}) for _ in range(2)]
+    hop.ask(number)
+    for control in ("no-store", "max-age=0, no-cache"):
+        answers.append(hop.ask(number, headers={"cache-control": control}))
     assert states(*answers) == ["bypass"] * 4
-    assert len(upstream.asked) == 4
+    assert len(upstream.asked) == 5
 
 
 @pytest.mark.parametrize("status", [400, 429, 500, 503, 504])
@@ -303,8 +360,11 @@ def test_many_equal_requests_at_once_ask_the_model_once(
     hop: Hop, upstream: Upstream, number: float
 ) -> None:
     upstream.seconds = 0.3
+    before = hop.metric("galley_predictions_total")
     with ThreadPoolExecutor(32) as pool:
         answers = list(pool.map(lambda _: hop.ask(number), range(64)))
+    assert hop.metric("galley_predictions_total") == before + 64
+    assert hop.metric("galley_prediction_in_flight") == 0
     assert {answer.text for answer in answers} == {answers[0].text}
     assert sorted(states(*answers))[-1] == "miss"
     assert len(upstream.asked) == 1
@@ -330,8 +390,12 @@ def test_a_client_that_leaves_takes_no_answer_from_those_who_wait_with_it(
         ({"content": iter([b"{}"])}, 411),
         ({"headers": {"x-galley-digest": "sha256:other"}}, 503),
         ({"model": "nonesuch"}, 503),
+        ({"headers": {"x-galley-version": "1/../2"}}, 503),
     ],
-    ids=["no JSON", "no inputs", "compressed", "no length", "unknown digest", "unknown model"],
+    ids=[
+        *("no JSON", "no inputs", "compressed", "no length", "unknown digest", "unknown model"),
+        "no version",
+    ],
 )
 def test_what_cannot_be_answered_is_told_as_json_and_reaches_no_model(
     hop: Hop, upstream: Upstream, settings: dict[str, Any], status: int
@@ -339,14 +403,37 @@ def test_what_cannot_be_answered_is_told_as_json_and_reaches_no_model(
     answer = hop.ask(**settings)
     assert answer.status_code == status
     assert answer.json()["error"]
+    assert states(answer) == ["bypass"]
     assert upstream.asked == []
+
+
+def test_a_body_that_breaks_off_is_the_clients_fault_and_holds_nothing_up(hop: Hop) -> None:
+    failures, refusals = hop.metric("galley_hop_failures"), hop.metric("galley_refusals_total")
+    headers = {"host": "hop", "content-length": "100000", **gateway_headers()}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    url = hop.client.base_url
+    with socket.create_connection((url.host, url.port)) as client:
+        client.sendall(f"POST /v2/models/m/infer HTTP/1.1\r\n{lines}\r\n{{".encode())
+        until(lambda: hop.metric("galley_request_bytes_held") == 100_000)
+    until(lambda: hop.metric("galley_request_bytes_held") == 0)
+    until(lambda: hop.metric("galley_refusals_total") == refusals + 1)
+    assert hop.metric("galley_hop_failures") == failures
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_other_paths_lead_nowhere_and_make_no_series(hop: Hop) -> None:
     paths = [f"/v2/models/random-{n}/infer" for n in range(20)] + ["/", "/v2/models/a/b/infer"]
+    before = hop.metric("galley_unserved_total")
     for path in paths:
         assert hop.client.post(path, content=b"{}").status_code in (404, 503)
     assert "random-" not in hop.client.get("/metrics").text
+    assert hop.metric("galley_unserved_total") == before + 20
 
 
 def test_a_table_that_changes_is_seen_by_the_next_request_for_what_is_new(

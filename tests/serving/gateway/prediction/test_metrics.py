@@ -67,8 +67,10 @@ def test_faults_refusals_and_what_is_held_are_told() -> None:
     metrics.refusals["ranker", "400"] += 1
     metrics.in_flight["ranker", "1"] += 2
     metrics.held_bytes = 17
+    metrics.unserved = 4
     found = samples(metrics)
     assert found["galley_cache_faults_total", (("reason", "timeout"),)] == 3
     assert found["galley_refusals_total", (("model", "ranker"), ("status", "400"))] == 1
     assert found["galley_prediction_in_flight", (("model", "ranker"), ("version", "1"))] == 2
     assert found["galley_request_bytes_held", ()] == 17
+    assert found["galley_unserved_total", ()] == 4

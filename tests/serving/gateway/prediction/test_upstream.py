@@ -1,6 +1,7 @@
 """An answer comes back whole and in time, or as an error that says what happened."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -158,8 +159,16 @@ def test_an_answer_that_breaks_off_is_an_error_and_never_an_answer(pieces: tuple
     assert error.status == 502
 
 
-def test_what_is_no_http_is_an_error() -> None:
-    error = answered(saying(b"* OK IMAP4 ready\r\n"))
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"* OK IMAP4 ready\r\n",
+        b"HTTP/1.1 101 Other\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    ],
+    ids=["another protocol", "an upgrade"],
+)
+def test_what_is_no_http_is_an_error(said: bytes) -> None:
+    error = answered(saying(said))
     assert isinstance(error, UpstreamError)
     assert error.status == 502
 
@@ -197,6 +206,99 @@ def test_the_answer_to_a_request_that_was_given_up_is_not_taken_for_the_next_one
             return first, second
 
     assert run(main()) == (b"fast", b"last")
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["in one piece", "in another piece"])
+def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_ones(apart: bool) -> None:
+    unasked = WHOLE.replace(b"abc", b"xyz")
+
+    async def handle(body: bytes, writer: asyncio.StreamWriter) -> bool:
+        pieces = (WHOLE, unasked) if apart else (WHOLE + unasked,)
+        return await saying(*pieces)(body, writer)
+
+    async def main() -> tuple[list[bytes], int]:
+        async with serving(handle) as server:
+            upstream = Upstream("127.0.0.1", server.port)
+            bodies = []
+            for _ in range(3):
+                bodies.append((await ask(upstream)).body)
+                await asyncio.sleep(0.05)
+            upstream.close()
+            return bodies, server.connections
+
+    assert run(main()) == ([b"{}abc"] * 3, 3)
+
+
+def test_a_connection_without_requests_is_closed_after_a_while() -> None:
+    closed = asyncio.Event()
+
+    async def handle(body: bytes, writer: asyncio.StreamWriter) -> bool:
+        await saying(WHOLE)(body, writer)
+        return True
+
+    async def main() -> None:
+        async with serving(handle) as server:
+            served = server.serve
+
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await served(reader, writer)
+                closed.set()
+
+            listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+            upstream = Upstream("127.0.0.1", listener.sockets[0].getsockname()[1], 0.05)
+            await ask(upstream)
+            await closed.wait()
+            assert (await ask(upstream)).status == 200
+            upstream.close()
+            listener.close()
+
+    run(main())
+
+
+def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
+    async def handle(_: bytes, writer: asyncio.StreamWriter) -> bool:
+        if len(requests) > 1:
+            return False
+        writer.write(WHOLE)
+        return True
+
+    requests: list[bytes] = []
+
+    async def main() -> int:
+        nonlocal requests
+        async with serving(handle) as server:
+            requests = server.requests
+            upstream = Upstream("127.0.0.1", server.port)
+            await ask(upstream)
+            with pytest.raises(UpstreamError) as error:
+                await upstream.infer("/", b"{}", 2, "id-1", 5.0, repeatable=False)
+            assert error.value.status == 503
+            upstream.close()
+            return len(requests)
+
+    assert run(main()) == 2
+
+
+@pytest.mark.parametrize("length", [b"-1", b"6", b"x"])
+def test_a_json_part_that_is_longer_than_the_answer_is_an_error(length: bytes) -> None:
+    error = answered(saying(WHOLE.replace(b"length: 2", b"length: " + length)))
+    assert isinstance(error, UpstreamError)
+    assert error.status == 502
+
+
+def test_a_server_that_takes_no_connection_is_given_up_in_time() -> None:
+    async def main() -> Answer | UpstreamError:
+        with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(0)
+            for waiting in (first, second):
+                waiting.setblocking(False)
+                waiting.connect_ex(listener.getsockname())
+            return await outcome(listener.getsockname()[1], seconds=0.2)
+
+    error = run(main())
+    assert isinstance(error, UpstreamError)
+    assert error.status == 504
 
 
 def test_nobody_listening_is_told_as_that() -> None:
