@@ -7,7 +7,7 @@ ENGINES_PYTHON ?= >=3.11,<3.13
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check lint lock clean
+.PHONY: help install demo test check lint lock clean bench-gateway
 
 UV := .venv/bin/uv
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -39,6 +39,9 @@ lock: $(UV) ## resolve the newest versions again, with hashes and without naming
 	@$(LOCK) --upgrade pyproject.toml --group dev -o galley.lock
 	@$(LOCK) --upgrade --group pyproject.toml:engines -o engines.lock
 	@$(LOCK) --upgrade --group pyproject.toml:bootstrap -o bootstrap.lock
+
+bench-gateway: install ## what the gateway costs beside Envoy, LiteLLM and nginx, into RESULTS.md
+	@.venv/bin/python -m loadtest.bench.gateway
 
 clean: ## stop the local stack and remove everything that was installed
 	@if [ -x .venv/bin/galley ]; then .venv/bin/galley down || true; fi

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+import loadtest.commands
+import serving.capacity.commands
 import serving.commands
 import serving.local.client_commands
 import serving.local.commands
@@ -28,6 +30,8 @@ serving.local.commands.add_to(app)
 serving.local.client_commands.add_to(app)
 serving.registry.commands.add_to(app)
 serving.commands.add_to(app)
+serving.capacity.commands.add_to(app)
+loadtest.commands.add_to(app)
 
 
 @app.callback(invoke_without_command=True)

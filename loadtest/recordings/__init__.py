@@ -1,0 +1,1 @@
+"""Request logs, galley's own and other tools', read as a `Run`."""

@@ -1,0 +1,1 @@
+"""Services whose true behaviour is known, to judge the judge by."""

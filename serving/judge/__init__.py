@@ -1,0 +1,1 @@
+"""The judge: from counts of bad requests to PASS, FAIL, INCONCLUSIVE or INVALID."""
