@@ -47,6 +47,7 @@ class Cluster:
     retries_in_flight: int
     grpc: bool = False
     shadow: bool = False
+    hashed: bool = False
 
 
 def clusters(gateway: Gateway) -> tuple[Cluster, ...]:
@@ -103,6 +104,7 @@ def _cluster(
         max_in_flight=limits.max_in_flight,
         retries_in_flight=limits.retries_in_flight,
         grpc=grpc,
+        hashed=limits.hash_header is not None,
     )
 
 
@@ -122,7 +124,11 @@ def render_cluster(cluster: Cluster, folder: Path) -> Json:
         "type": "EDS",
         "eds_cluster_config": {"eds_config": watched(folder, f"eds-{cluster.name}.json")},
         "connect_timeout": "1s",
-        "load_balancing_policy": {"policies": [{"typed_extension_config": _least_request()}]},
+        "load_balancing_policy": {
+            "policies": [
+                {"typed_extension_config": _maglev() if cluster.hashed else _least_request()}
+            ]
+        },
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "circuit_breakers": {"thresholds": [_breaker(cluster)]},
         "outlier_detection": _ejection(),
@@ -148,6 +154,14 @@ def _endpoint(at: Endpoint, cluster: Cluster) -> Json:
         # Health of a version is asked over HTTP.
         endpoint["health_check_config"] = {"port_value": at.port}
     return {"endpoint": endpoint, "health_status": "DRAINING" if at.draining else "UNKNOWN"}
+
+
+def _maglev() -> Json:
+    # One server more or less moves few of the others' requests.
+    return {
+        "name": "envoy.load_balancing_policies.maglev",
+        "typed_config": typed("load_balancing_policies.maglev.v3.Maglev"),
+    }
 
 
 def _least_request() -> Json:

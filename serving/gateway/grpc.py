@@ -15,7 +15,7 @@ from typing import Any
 
 from serving.gateway.clusters import INNER, SERVERS_GRPC, grpc_name
 from serving.gateway.filters import AUTH, BUFFER, GRPC_BUFFER, GRPC_SCRIPT, RATE, RBAC
-from serving.gateway.headers import MODEL_HEADER, VERSION_HEADER, header, of_version
+from serving.gateway.headers import MODEL_HEADER, VERSION_HEADER, hash_policy, header, of_version
 from serving.gateway.rates import counts_for
 from serving.gateway.retries import unsent_retries
 from serving.gateway.routes import Gateway, ModelRoute, Version
@@ -89,6 +89,7 @@ def inner_routes(gateway: Gateway) -> Iterator[Json]:
                     "timeout": seconds(route.limits.timeout_seconds),
                     # Not checked by a hop, so never tried again once it was sent.
                     "retry_policy": unsent_retries(),
+                    **hash_policy(route.limits),
                 },
                 "typed_per_filter_config": {GRPC_SCRIPT: _script(_PIN)},
             }

@@ -1,6 +1,6 @@
 """Headers that the gateway sets, whatever a client sent under their names, and matching by them."""
 
-from serving.gateway.routes import Version
+from serving.gateway.routes import Limits, Version
 from serving.gateway.xds import Json, set_header
 
 CLIENT_HEADER = "x-galley-client"
@@ -19,6 +19,13 @@ def header(name: str, value: str) -> Json:
 def method(name: str) -> Json:
     """Matches requests with one HTTP method."""
     return header(":method", name)
+
+
+def hash_policy(limits: Limits) -> Json:
+    """Sends requests with equal values of the model's header to one server, where it has one."""
+    if limits.hash_header is None:
+        return {}
+    return {"hash_policy": [{"header": {"header_name": limits.hash_header}}]}
 
 
 def of_version(version: Version) -> list[Json]:

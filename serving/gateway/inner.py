@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from serving.gateway import grpc
 from serving.gateway.clusters import cluster_name, shadow_name, version_path
-from serving.gateway.headers import SHADOW_HEADER, header, method
+from serving.gateway.headers import SHADOW_HEADER, hash_policy, header, method
 from serving.gateway.retries import model_retries, unsent_retries
 from serving.gateway.routes import Gateway, Mirror, ModelRoute
 from serving.gateway.xds import Json, seconds, set_header
@@ -46,6 +46,7 @@ def _version_routes(route: ModelRoute) -> Iterator[Json]:
             "cluster": cluster_name(route.model, version.number),
             "timeout": seconds(route.limits.timeout_seconds),
             "retry_policy": model_retries(route.limits),
+            **hash_policy(route.limits),
         }
         if route.mirror and version == route.main:
             yield _copy(route, match, route.mirror)

@@ -45,6 +45,7 @@ def limits_of(spec: ModelSpec, replicas: int) -> Limits:
         # All that one replica held when it died.
         retries_in_flight=per_replica,
         rate_rps=math.ceil(spec.traffic.peak_rps * spec.traffic.headroom_ratio),
+        hash_header=routing.hash_header if routing else None,
         callers=tuple(Caller(client.name, client.rate_limit_rps) for client in spec.clients),
     )
 

@@ -34,7 +34,8 @@ class Limits:
     `kind` says whether one request has one answer of tensors, or a stream of them. Timeouts are
     in seconds: of a whole request (streams have none), of one attempt (None: as long as the
     request), and of silence in a stream. `max_in_flight` is what all replicas together may hold
-    before more is refused, `retries_in_flight` how many of those may be second attempts.
+    before more is refused, `retries_in_flight` how many of those may be second attempts. Requests
+    with equal values of `hash_header` go to the same replica, as long as it is healthy.
     """
 
     kind: Kind
@@ -46,6 +47,7 @@ class Limits:
     retries_in_flight: int
     rate_rps: int
     callers: tuple[Caller, ...]
+    hash_header: str | None = None
 
 
 @dataclass(frozen=True)

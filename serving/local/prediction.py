@@ -66,6 +66,7 @@ def served_of(spec: ModelSpec, manifest: Manifest, config: str) -> Served:
         schema=schema,
         timeout_seconds=limits_of(spec, replicas=1).timeout_seconds,
         latency_p99_ms=spec.slo.latency_p99_ms if isinstance(spec.slo, LatencySlo) else None,
+        hash_header=spec.routing.hash_header if spec.routing else None,
         cache=CacheRule(cache.ttl_seconds, cache.scope == "client") if cache else None,
         log=LogRule(log.sample_ratio, log.redact) if log else None,
     )

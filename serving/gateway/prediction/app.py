@@ -140,6 +140,9 @@ class Hop:
                 # For the metrics and the log: nobody is there to read it.
                 raise Refusal("the body broke off; send as many bytes as are stated") from None
             exchange.request_bytes = len(body)
+            if served.hash_header is not None:
+                value: str | None = headers.get(served.hash_header)
+                exchange.hashed = None if value is None else (served.hash_header, value)
             length = headers.get("inference-header-content-length")
             rule, cache = served.cache, self._cache
             if rule is None or cache is None or goes_past_the_cache(headers):
@@ -206,6 +209,7 @@ class Hop:
                     exchange.request_id,
                     served.timeout_seconds,
                     repeatable=request.cacheable,
+                    header=exchange.hashed,
                 )
             except UpstreamError as error:
                 # An answer like any other, for all who wait for it.

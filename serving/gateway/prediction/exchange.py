@@ -18,7 +18,7 @@ class Exchange:
 
     __slots__ = (
         *("answered", "arrived", "client", "digest", "inputs", "model", "request_bytes"),
-        *("request_id", "sent", "started", "version"),
+        *("hashed", "request_id", "sent", "started", "version"),
     )
 
     def __init__(self, model: str, headers: Any) -> None:
@@ -34,6 +34,7 @@ class Exchange:
         self.sent = self.answered = 0.0
         self.request_bytes = 0
         self.inputs: Sample | None = None
+        self.hashed: tuple[str, str] | None = None
 
     @property
     def has_version(self) -> bool:

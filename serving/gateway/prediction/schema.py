@@ -41,7 +41,10 @@ class LogRule:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model version that requests may be for."""
+    """A model version that requests may be for.
+
+    The value of `hash_header`, where there is one, goes on to the gateway, which chooses by it.
+    """
 
     model: str
     version: int
@@ -51,3 +54,4 @@ class Served:
     latency_p99_ms: float | None = None
     cache: CacheRule | None = None
     log: LogRule | None = None
+    hash_header: str | None = None

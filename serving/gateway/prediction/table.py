@@ -104,6 +104,7 @@ def _served(entry: dict[str, Any]) -> Served:
         timeout_seconds=entry["timeout_seconds"],
         latency_p99_ms=entry["latency_p99_ms"],
         cache=None if cache is None else CacheRule(**cache),
+        hash_header=entry["hash_header"],
         log=None if log is None else LogRule(log["sample_ratio"], tuple(log["redact"])),
     )
 

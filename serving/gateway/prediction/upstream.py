@@ -58,8 +58,9 @@ class Upstream:
         timeout_seconds: float,
         *,
         repeatable: bool = True,
+        header: tuple[str, str] | None = None,
     ) -> Answer:
-        """The answer to an inference request, whatever its status.
+        """The answer to an inference request, whatever its status; `header` goes with it.
 
         Nobody can tell a server that never read a request from one that ended while it worked on
         it. So what is not `repeatable`, as a model that remembers would be told twice, is not sent
@@ -72,8 +73,9 @@ class Upstream:
         length = (
             "" if header_length is None else f"inference-header-content-length: {header_length}\r\n"
         )
+        more = "" if header is None else f"{header[0]}: {header[1]}\r\n"
         head = (
-            f"POST {path}{self._tail}content-type: application/octet-stream\r\n{length}"
+            f"POST {path}{self._tail}content-type: application/octet-stream\r\n{length}{more}"
             f"x-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
         ).encode("latin-1", "replace")
         while self._idle:

@@ -137,6 +137,25 @@ def test_no_number_of_errors_takes_all_servers_out(start: Starter) -> None:
         assert post(envoy).status_code == 200
 
 
+# One replica for a sequence
+
+
+@pytest.mark.live
+def test_requests_with_one_value_of_the_models_header_go_to_one_server(start: Starter) -> None:
+    with backends(2) as servers:
+        envoy = start(route(replace(ONCE, hash_header="x-sequence-id"), servers))
+        url = f"http://127.0.0.1:{envoy.gateway.inner_port}{PATH}"
+        found = {
+            value: {
+                HTTP.post(url, content=b"x", headers={"x-sequence-id": value}).json()["port"]
+                for _ in range(5)
+            }
+            for value in map(str, range(30))
+        }
+        assert {len(ports) for ports in found.values()} == {1}
+        assert set.union(*found.values()) == {server.server_port for server in servers}
+
+
 # Mirrors
 
 

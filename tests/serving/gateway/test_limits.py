@@ -185,3 +185,9 @@ def test_each_client_has_its_rate_and_the_model_its_peak_with_headroom(stated: S
     limits = limits_with(stated)
     assert limits.callers == (Caller("ads", 500), Caller("feed", 2000))
     assert limits.rate_rps == 2500
+
+
+def test_the_header_that_finds_a_replica_is_the_one_in_the_spec(stated: Stated) -> None:
+    assert limits_with(stated).hash_header is None
+    hashed = limits_with(stated, {"routing": {"hash_header": "x-user"}})
+    assert hashed.hash_header == "x-user"

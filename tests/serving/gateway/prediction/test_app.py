@@ -39,6 +39,7 @@ TABLE = (
     replace(MODEL, version=2, digest=B),
     replace(MODEL, model="private", cache=CacheRule(60.0, per_client=True)),
     replace(MODEL, model="uncached", cache=None),
+    replace(MODEL, model="sequence", cache=None, hash_header="x-sequence-id"),
 )
 SECRET = "ab" * 32
 BINARY = "application/octet-stream"
@@ -50,6 +51,7 @@ class Upstream:
 
     port: int = 0
     asked: list[str] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
     status: int = 200
     seconds: float = 0.0
     broken: bool = False
@@ -61,6 +63,7 @@ class Upstream:
                 length = int(head.split("content-length: ")[-1].split("\r\n")[0])
                 asked = await reader.readexactly(length)
                 self.asked.append(head.split()[1])
+                self.heads.append(head)
                 number = len(self.asked)
                 await asyncio.sleep(self.seconds)
                 body = json.dumps({"model_name": "m", "outputs": [number]}).encode()
@@ -325,6 +328,18 @@ def test_a_model_without_a_rule_and_a_client_that_says_so_are_never_answered_fro
         answers.append(hop.ask(number, headers={"cache-control": control}))
     assert states(*answers) == ["bypass"] * 4
     assert len(upstream.asked) == 5
+
+
+def test_the_header_that_finds_a_replica_goes_on_and_no_other_one(
+    hop: Hop, upstream: Upstream, number: float
+) -> None:
+    sent = {"x-sequence-id": "s-7", "x-other": "s-8"}
+    for model in ("sequence", "uncached"):
+        assert hop.ask(number, model, headers=sent).status_code == 200
+    with_it, without = upstream.heads[-2:]
+    assert "x-sequence-id: s-7\r\n" in with_it
+    assert "x-other" not in with_it
+    assert "x-sequence-id" not in without
 
 
 @pytest.mark.parametrize("status", [400, 429, 500, 503, 504])

@@ -123,6 +123,17 @@ def test_a_request_arrives_whole_with_its_sizes_and_id(size: int) -> None:
     assert b"inference-header-content-length: %d" % size in head
 
 
+def test_a_header_that_the_gateway_chooses_by_goes_with_the_request() -> None:
+    async def main() -> bytes:
+        async with serving(saying(WHOLE)) as server:
+            upstream = Upstream("127.0.0.1", server.port)
+            await upstream.infer("/", b"{}", 2, "id-1", 5.0, header=("x-sequence-id", "7"))
+            upstream.close()
+            return server.requests[0]
+
+    assert b"\r\nx-sequence-id: 7\r\n" in run(main())
+
+
 def test_one_connection_carries_one_request_after_the_other() -> None:
     async def main() -> int:
         async with serving(saying(WHOLE)) as server:
