@@ -48,7 +48,7 @@ class Side:
 @contextmanager
 def ready_end_to_end(folder: Path, sizes: Sizes, tell: Tell) -> Iterator[Measure]:
     """Measures median and 99th percentile at a rate that both bear easily."""
-    with _stack(folder, sizes.replicas, tell) as home, ExitStack() as servers:
+    with stack_with_ranker(folder, sizes.replicas, tell) as home, ExitStack() as servers:
         state, engines = home.running_state(), find_engines()
         ports = free_ports("tls", "plain")
         tritons = [state.ports[f"{name}-http"] for name in state.replica_names]
@@ -106,7 +106,7 @@ def _part(sides: tuple[Side, ...], found: dict[str, list[Outcome]]) -> Part:
 
 
 @contextmanager
-def _stack(folder: Path, replicas: int, tell: Tell) -> Iterator[Home]:
+def stack_with_ranker(folder: Path, replicas: int, tell: Tell) -> Iterator[Home]:
     """A running stack that serves the ranker."""
     home = Home(folder / "home")
     tell("the local stack starts")
