@@ -28,6 +28,8 @@ from serving.gateway.xds import EXTENSIONS, Json, address, resources, text, watc
 
 # Edges of latency histograms in milliseconds, beside those that SLOs name.
 EDGES_MS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
+HEAP = "envoy.resource_monitors.fixed_heap"
+MOST_HEAP_BYTES = 1024 * 1024 * 1024
 PRIVATE = "rds.json"
 """The watched file that holds clients' keys."""
 
@@ -37,12 +39,6 @@ def render_bootstrap(gateway: Gateway, folder: Path, slo_edges_ms: Iterable[floa
 
     Histograms have an edge at each SLO, so that the share within it is counted and not guessed.
     """
-    connections = "envoy.resource_monitors.global_downstream_max_connections"
-    monitor = {
-        "@type": f"{EXTENSIONS}.resource_monitors.downstream_connections.v3"
-        ".DownstreamConnectionsConfig",
-        "max_active_downstream_connections": MOST_CONNECTIONS,
-    }
     edges = sorted({*EDGES_MS, *slo_edges_ms})
     return text(
         {
@@ -58,11 +54,40 @@ def render_bootstrap(gateway: Gateway, folder: Path, slo_edges_ms: Iterable[floa
                     {"match": {"suffix": "_rq_time"}, "buckets": edges},
                 ],
             },
-            "overload_manager": {
-                "resource_monitors": [{"name": connections, "typed_config": monitor}]
-            },
+            "overload_manager": _overload_manager(),
         }
     )
+
+
+def _overload_manager() -> Json:
+    """Refuses what would take all file handles, or all memory: bodies are held back for checks."""
+    monitors = f"{EXTENSIONS}.resource_monitors"
+    connections = {
+        "@type": f"{monitors}.downstream_connections.v3.DownstreamConnectionsConfig",
+        "max_active_downstream_connections": MOST_CONNECTIONS,
+    }
+    heap = {
+        "@type": f"{monitors}.fixed_heap.v3.FixedHeapConfig",
+        "max_heap_size_bytes": MOST_HEAP_BYTES,
+    }
+    actions = {"shrink_heap": 0.9, "stop_accepting_requests": 0.95}
+    return {
+        "refresh_interval": "0.25s",
+        "resource_monitors": [
+            {
+                "name": "envoy.resource_monitors.global_downstream_max_connections",
+                "typed_config": connections,
+            },
+            {"name": HEAP, "typed_config": heap},
+        ],
+        "actions": [
+            {
+                "name": f"envoy.overload_actions.{name}",
+                "triggers": [{"name": HEAP, "threshold": {"value": share}}],
+            }
+            for name, share in actions.items()
+        ],
+    }
 
 
 def render_clusters(every: Iterable[Cluster], folder: Path) -> dict[str, str]:

@@ -22,7 +22,8 @@ from serving.gateway.routes import Gateway, ModelRoute, Version
 from serving.gateway.xds import HTTP_FILTERS, Json, http_filter, off, seconds
 
 SERVICE = "/inference.GRPCInferenceService/"
-MODEL_METHODS = ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig")
+# As over HTTP: how a model is configured is nobody's business outside.
+MODEL_METHODS = ("ModelInfer", "ModelReady", "ModelMetadata")
 SERVER_METHODS = ("ServerLive", "ServerReady")
 # Triton's own limit. The limit of a model is not known before its name is.
 MOST_BYTES = 64 * 1024 * 1024

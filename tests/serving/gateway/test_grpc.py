@@ -278,7 +278,9 @@ def test_a_header_with_a_models_name_changes_nothing(
     assert all_asked(tritons) == {("ranker", "12")}
 
 
-@pytest.mark.parametrize("method", ["RepositoryIndex", "ModelStreamInfer", "RepositoryModelLoad"])
+@pytest.mark.parametrize(
+    "method", ["ModelConfig", "RepositoryIndex", "ModelStreamInfer", "RepositoryModelLoad"]
+)
 @pytest.mark.parametrize("made_up", [(), (("x-galley-model", "ranker"),)])
 def test_no_other_method_is_offered_also_not_under_a_models_name(
     channel: grpc.Channel, method: str, made_up: tuple[tuple[str, str], ...]
