@@ -96,11 +96,12 @@ def _measure(bench: Bench, sizes: Sizes, tell: Tell) -> Part:
     costs = _costs(bench, sizes)
     tell(f"{RATE_RPS} hits a second on one core")
     times = _one_core(bench, sizes)
-    hits, hits_json, misses, empty, empty_json = costs
+    hits, hits_json, misses, empty, empty_json, single, empty_single = costs
     return Part(
         ratios={
             "hit_cpu_vs_empty_app": ratio_of(hits, empty),
             "hit_cpu_vs_empty_app_json": ratio_of(hits_json, empty_json),
+            "hit_cpu_vs_empty_app_one_at_a_time": ratio_of(single, empty_single),
             "miss_cpu_vs_hit": ratio_of(misses, hits),
         },
         absolute={
@@ -109,6 +110,8 @@ def _measure(bench: Bench, sizes: Sizes, tell: Tell) -> Part:
             "miss_cpu_us": over_rounds(misses),
             "empty_app_cpu_us": over_rounds(empty),
             "empty_app_cpu_us_json": over_rounds(empty_json),
+            "hit_cpu_us_one_at_a_time": over_rounds(single),
+            "empty_app_cpu_us_one_at_a_time": over_rounds(empty_single),
             **times,
         },
         versions={"granian": version("granian")},
@@ -179,20 +182,33 @@ def _costs(bench: Bench, sizes: Sizes) -> list[list[float]]:
     def of_empty_json(_: int) -> float:
         return cpu_per_request(bench.empty, empty, hits_json * repeats, CONNECTIONS)
 
+    # A server that is asked one thing at a time wakes up and goes to sleep for each.
+    few = hits * -(-repeats // 4)
+
+    def of_single(_: int) -> float:
+        return _cost_of(bench.hop, few, "hit", connections=1)
+
+    def of_empty_single(_: int) -> float:
+        return cpu_per_request(bench.empty, empty, few, 1)
+
     # Each next to the one that it is compared with.
-    found = interleaved(sizes.rounds, of_json, of_empty_json, of_empty, of_hits, of_misses)
-    json_, empty_json, empty_, hits_, misses = found
-    return [hits_, json_, misses, empty_, empty_json]
+    pairs = (of_json, of_empty_json, of_empty, of_hits, of_misses, of_single, of_empty_single)
+    json_, empty_json, empty_, hits_, misses, single, empty_single = interleaved(
+        sizes.rounds, *pairs
+    )
+    return [hits_, json_, misses, empty_, empty_json, single, empty_single]
 
 
-def _cost_of(hop: Server, requests: Sequence[bytes], state: str) -> float:
+def _cost_of(
+    hop: Server, requests: Sequence[bytes], state: str, connections: int = CONNECTIONS
+) -> float:
     """Microseconds for each request, all of which were answered from where they should be.
 
     Raises:
         InfrastructureError: some were not, so that something else was measured.
     """
     before = _answered(hop, state)
-    cost = cpu_per_request(hop, Target(hop.port), requests, CONNECTIONS)
+    cost = cpu_per_request(hop, Target(hop.port), requests, connections)
     answered = _answered(hop, state) - before
     if answered != len(requests):
         raise InfrastructureError(f"hop: {answered:g} of {len(requests)} answers were a {state}")
