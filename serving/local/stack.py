@@ -35,6 +35,7 @@ START_SECONDS = 60.0
 CRASH_SECONDS = 8.0
 STOP_SECONDS = 20.0
 ATTEMPTS = 3
+ALIVE = ("STARTING", "RUNNING")
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,8 @@ def _rows(home: Home, state: State, processes: tuple[Process, ...]) -> tuple[Pro
     for process in processes:
         info = known[process.name]
         running = info["statename"] == "RUNNING"
+        # Of one without a port, its state is all that is known.
+        alive = info["statename"] in ALIVE
         version, healthy = probes.version_and_health(process.name, home, state)
         rows.append(
             ProcessStatus(
@@ -149,7 +152,7 @@ def _rows(home: Home, state: State, processes: tuple[Process, ...]) -> tuple[Pro
                 pid=info["pid"] or None,
                 port=process.port,
                 version=version,
-                healthy=healthy,
+                healthy=alive and healthy,
                 state=info["statename"],
                 uptime_seconds=info["now"] - info["start"] if running else 0,
                 memory_bytes=probes.memory_bytes(info["pid"]) if info["pid"] else 0,

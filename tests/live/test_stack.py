@@ -10,6 +10,7 @@ import pytest
 
 from serving.local.replica import SHARED_MEMORY
 from serving.local.stack import last_lines
+from serving.local.supervisor import Supervisor
 from tests.live.conftest import Stack
 
 pytestmark = pytest.mark.live
@@ -222,3 +223,15 @@ def test_a_folder_that_holds_anything_else_is_neither_used_nor_removed(
         assert (done.returncode, "thesis.tex" in done.stderr) == (2, True)
     assert [path.name for path in stack.home.root.iterdir()] == ["thesis.tex"]
     precious.unlink()
+
+
+def test_a_shipper_that_does_not_run_is_not_called_healthy(
+    fresh_stack: Callable[[], Stack],
+) -> None:
+    stack = fresh_stack()
+    stack.galley("up", "--replicas", "1")
+    supervisor = Supervisor(stack.home, stack.state, stack.home.secrets())
+    supervisor._call("supervisor.stopProcess", "shipper")
+    assert not stack.process("shipper").healthy
+    assert stack.galley("status", check=False).returncode == 1
+    stack.galley("down")
