@@ -14,7 +14,7 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
         --no-emit-index-url --no-header --no-annotate
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: .venv/installed .engines/installed node_modules/installed ## environment, pinned packages, servers, CDK CLI
 
@@ -45,7 +45,7 @@ bench-gateway: install ## what the gateway costs beside Envoy, LiteLLM and nginx
 
 clean: ## stop the local stack and remove everything that was installed
 	@if [ -x .venv/bin/galley ]; then .venv/bin/galley down || true; fi
-	rm -rf .venv .engines node_modules
+	rm -rf .venv .engines .bench node_modules
 
 $(UV): bootstrap.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "galley: $(PYTHON) is older than Python 3.11; run make PYTHON=python3.11 (or newer)" >&2; exit 2; }

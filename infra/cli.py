@@ -53,10 +53,8 @@ def demo(home: serving.local.commands.HomeOption = None, json: Json = False) -> 
 
     from serving.console import step_progress
     from serving.demo import MODELS, run
-    from serving.local.home import Home
-    from serving.paths import home_folder
 
-    where = Home(home.absolute() if home else home_folder())
+    where = serving.local.commands.home_of(home)
     steps = 2 + 3 * len(MODELS)
     with step_progress("demo", steps) as tell:
         done = 0

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from serving.engines.batching import Count
 from serving.engines.kinds import PLATFORMS, Engine, Format, TritonEngine, VllmEngine
 from serving.errors import SpecError
+from serving.gateway.routes import OPERATOR
 from serving.slo import LatencySlo, Positive, Slo, TokenSlo
 from serving.strict import ABSENT, Fault, Rule, Strict, nearest, refuse, sentence, sentences
 from serving.tensors import Input, Tensor, TensorName
@@ -154,6 +155,12 @@ class Client(Strict):
 
     name: Name = Field(description="name of the caller")
     rate_limit_rps: Count = Field(description="requests per second before refusal")
+
+    @Rule
+    def _is_not_the_operator(self) -> Iterator[Fault]:
+        if self.name == OPERATOR:
+            rule = "is who runs the gateway, and may call every model anyway"
+            yield Fault(("name",), self.name, rule, "name the caller otherwise")
 
 
 class ModelSpec(Strict):

@@ -4,8 +4,8 @@
     a client    20 good requests a second meanwhile; every one of them is to be answered
     the hops    their memory, looked at twice a second
 
-It tells what happened and exits with 1 where a hop grew beyond its budget, a server died, or the
-good client was refused.
+It tells what happened, and a whole run writes its section of RESULTS.md. It exits with 1 where a hop
+grew beyond its budget, a server died, or the good client was refused.
 """
 
 import gzip
@@ -27,6 +27,8 @@ import psutil
 import typer
 
 from loadtest.bench.end_to_end import stack_with_ranker
+from loadtest.bench.machine import machine
+from loadtest.bench.sections import RESULTS, markdown_table, with_section
 from serving.console import Json, print_json, print_line, print_table, say
 from serving.local.access import operator_client
 from serving.local.home import Home
@@ -37,6 +39,8 @@ QUICK_SECONDS: Final = 20.0
 MOST_HOP_BYTES: Final = 300_000_000
 GOOD_RPS: Final = 20
 INFER: Final = "/v2/models/ranker/infer"
+BEGIN: Final = "<!-- begin: attack -->"
+END: Final = "<!-- end: attack -->"
 
 
 @dataclass
@@ -227,6 +231,36 @@ def broken_promises(found: Found, before: dict[str, Any], after: dict[str, Any])
     return broken
 
 
+def rows(found: Found) -> list[tuple[str, str, str]]:
+    """Each attack, how often it was sent, and how it was answered."""
+    return [
+        (kind, f"{sum(each.values()):,}", ", ".join(f"{o}: {n:,}" for o, n in each.most_common()))
+        for kind, each in sorted(found.answers.items())
+    ]
+
+
+def markdown(found: Found, broken: list[str], seconds: float) -> str:
+    """The section of RESULTS.md."""
+    facts = ", ".join(f"{name} {value}" for name, value in machine().items())
+    good = ", ".join(f"{outcome}: {count:,}" for outcome, count in found.good.most_common())
+    return "\n".join(
+        [
+            BEGIN,
+            f"Machine: {facts}.",
+            "",
+            f"{seconds:g} s, every attacker as fast as it is answered. A changed request may still be "
+            "good, and is a 200.",
+            "",
+            *markdown_table(("attack", "sent", "answered"), rows(found)),
+            "",
+            f"The good client was answered {good}. The larger hop's memory (RSS) peaked at "
+            f"{found.hop_peak_bytes / 1e6:.1f} MB, of {MOST_HOP_BYTES / 1e6:.0f}.",
+            *(f"BROKEN: {line}." for line in broken),
+            END,
+        ]
+    )
+
+
 def main(
     quick: Annotated[
         bool, typer.Option("--quick", help="20 seconds instead of 10 minutes.")
@@ -243,6 +277,8 @@ def main(
     ):
         say(f"attacking for {length:g} s")
         found, broken = attack_stack(home, length, seed)
+    if length >= SECONDS:
+        RESULTS.write_text(with_section(RESULTS.read_text(), markdown(found, broken, length)))
     if json:
         print_json(
             {
@@ -254,11 +290,7 @@ def main(
             }
         )
     else:
-        rows = [
-            (kind, sum(each.values()), ", ".join(f"{o}: {n}" for o, n in each.most_common()))
-            for kind, each in sorted(found.answers.items())
-        ]
-        print_table(("attack", "sent", "answered"), rows)
+        print_table(("attack", "sent", "answered"), rows(found))
         print_line(f"good client: {dict(found.good)}; a hop's peak: {found.hop_peak_bytes:,} bytes")
         for line in broken:
             print_line(f"BROKEN: {line}")

@@ -32,8 +32,8 @@ from loadtest.bench.results import (
     as_json,
     markdown,
     ratio_rows,
-    with_section,
 )
+from loadtest.bench.sections import RESULTS, with_section
 from loadtest.bench.sizes import FULL, QUICK, Sizes
 from loadtest.bench.stream import ready_stream
 from serving.console import Json, print_json, print_line, print_table, say, step_progress
@@ -41,7 +41,6 @@ from serving.errors import GalleyError, InputError
 from serving.local.engines import find_engines
 from serving.local.home import write_atomically
 
-RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 Ready = Callable[[Path, Sizes, Tell], AbstractContextManager[Measure]]
 
 

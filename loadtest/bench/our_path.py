@@ -6,14 +6,14 @@ that a client's request meets before a model server.
 
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from loadtest.bench.envoys import Certificate, envoy
+from loadtest.bench.envoys import Certificate, bare_envoy, envoy
 from loadtest.bench.load import Target
-from loadtest.bench.servers import Server
+from loadtest.bench.servers import Server, python_app, running
 from serving.gateway.envoy import (
     PRIVATE,
     render_bootstrap,
@@ -83,6 +83,20 @@ def our_path(engines: Engines, folder: Path, gateway: Gateway) -> Iterator[OurPa
     with envoy(engines, "our-envoy", gateway.port, folder, bootstrap) as server:
         headers = {"host": "127.0.0.1", "authorization": f"Bearer {key}"}
         yield OurPath(server, Target(gateway.port, trusting(tls)), headers)
+
+
+@contextmanager
+def beside_a_bare_one(
+    engines: Engines, folder: Path, ports: dict[str, int]
+) -> Iterator[tuple[OurPath, Server, Certificate]]:
+    """Our path and a bare Envoy with the same certificate, both in front of the stub."""
+    with ExitStack() as stack:
+        stub = python_app("stub_app", ports["stub"])
+        stack.enter_context(running("stub", stub, ports["stub"], folder, ready_path="/"))
+        ours = stack.enter_context(our_path(engines, folder, stream_gateway(ports, ports["stub"])))
+        certificate = certificate_of(folder / "tls")
+        bare = bare_envoy(engines, folder, ports["bare"], (ports["stub"],), certificate)
+        yield ours, stack.enter_context(bare), certificate
 
 
 def certificate_of(folder: Path) -> Certificate:

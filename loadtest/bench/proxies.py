@@ -12,13 +12,12 @@ from typing import Final
 
 from loadtest.bench import litellm as lite
 from loadtest.bench.bodies import chat_request
-from loadtest.bench.envoys import bare_envoy
 from loadtest.bench.load import Target
 from loadtest.bench.measure import cpu_per_request, interleaved
 from loadtest.bench.nginx import find_nginx, nginx, nginx_version
-from loadtest.bench.our_path import PATH, certificate_of, our_path, stream_gateway
+from loadtest.bench.our_path import PATH, beside_a_bare_one
 from loadtest.bench.ratios import Measure, Part, Tell, over_rounds, ratio_of
-from loadtest.bench.servers import Server, free_ports, python_app, running
+from loadtest.bench.servers import Server, free_ports
 from loadtest.bench.sizes import Sizes
 from serving.errors import InfrastructureError
 from serving.local.engines import find_engines
@@ -60,11 +59,7 @@ def ready_proxies(folder: Path, sizes: Sizes, tell: Tell) -> Iterator[Measure]:
     ports = free_ports("stub", "ours", "ours-inner", "ours-admin", "bare", "nginx", "litellm")
     with ExitStack() as stack:
         enter = stack.enter_context
-        stub = python_app("stub_app", ports["stub"])
-        enter(running("stub", stub, ports["stub"], folder, ready_path="/"))
-        ours = enter(our_path(engines, folder, stream_gateway(ports, ports["stub"])))
-        certificate = certificate_of(folder / "tls")
-        bare = enter(bare_envoy(engines, folder, ports["bare"], (ports["stub"],), certificate))
+        ours, bare, certificate = enter(beside_a_bare_one(engines, folder, ports))
         tls, count = ours.target.tls, sizes.proxy_requests
         chat = chat_request(CHAT_PATH, {"host": "127.0.0.1"})
         own = chat_request(PATH, ours.headers)

@@ -3,11 +3,11 @@
 Pure functions of what was found.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from loadtest.bench.ratios import ABSOLUTE_TARGETS, TARGETS, Limit, Part, Ratio
+from loadtest.bench.sections import markdown_table
 
 BEGIN: Final = "<!-- begin: gateway -->"
 END: Final = "<!-- end: gateway -->"
@@ -77,11 +77,11 @@ def markdown(part: Part, machine: Mapping[str, str | int]) -> str:
         f"Machine: {facts}.",
         f"Versions: {versions}.",
         "",
-        *_table(COLUMNS, ratio_rows(part)),
+        *markdown_table(COLUMNS, _code(ratio_rows(part))),
         "",
         *(_promise(part, name, limit) for name, limit in ABSOLUTE_TARGETS.items()),
         "",
-        *_table(ABSOLUTE_COLUMNS, absolute_rows(part)),
+        *markdown_table(ABSOLUTE_COLUMNS, _code(absolute_rows(part))),
         "",
         "Not measured:",
         "",
@@ -92,29 +92,15 @@ def markdown(part: Part, machine: Mapping[str, str | int]) -> str:
     return "\n".join(lines)
 
 
-def with_section(text: str, section: str) -> str:
-    """The page with this section in place of the one between the markers.
-
-    Raises:
-        ValueError: the page has no markers.
-    """
-    pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
-    if not pattern.search(text):
-        raise ValueError(f"the page has no section between {BEGIN} and {END}; put both back")
-    return pattern.sub(lambda _: section, text, count=1)
+def _code(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The rows with their names as code."""
+    return [(f"`{name}`", *figures) for name, *figures in rows]
 
 
 def _row(name: str, ratio: Ratio, limit: Limit | None) -> tuple[str, ...]:
     figures = (ratio.value, ratio.low, ratio.high)
     kept = "" if limit is None else "yes" if limit.keeps(ratio.value) else "no"
     return name, *(f"{each:.4g}" for each in figures), str(ratio.rounds), _told(limit), kept
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{'|'.join('---' if place == 0 else '--:' for place in range(len(columns)))}|"
-    for row in rows:
-        yield f"| `{row[0]}` | {' | '.join(row[1:])} |"
 
 
 def _promise(part: Part, name: str, limit: Limit) -> str:

@@ -5,25 +5,12 @@ import signal
 from typing import Any
 
 import uvloop
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
-from granian.server.embed import Server
 
-from serving.gateway.prediction.server import HEADER_MILLISECONDS
+from serving.gateway.prediction.embedded import embedded
 
 
 async def _serve(app: Any, port: int) -> None:
-    server = Server(
-        app,
-        address="127.0.0.1",
-        port=port,
-        interface=Interfaces.RSGI,
-        http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS),
-        websockets=False,
-        backlog=1024,
-        log_enabled=False,
-    )
+    server = embedded(app, "127.0.0.1", port)
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(ending, server.stop)

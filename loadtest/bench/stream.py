@@ -1,18 +1,17 @@
 """Answers token by token, through the gateway's own path and through a bare Envoy."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from loadtest.bench.bodies import chat_request
-from loadtest.bench.envoys import bare_envoy
 from loadtest.bench.load import Target, open_loop
 from loadtest.bench.measure import MOST_SECONDS, checked, constant_schedule, interleaved
-from loadtest.bench.our_path import PATH, certificate_of, our_path, stream_gateway
+from loadtest.bench.our_path import PATH, beside_a_bare_one
 from loadtest.bench.ratios import Measure, Part, Tell, over_rounds, percentile, ratio_of
-from loadtest.bench.servers import Server, free_ports, python_app, running
+from loadtest.bench.servers import Server, free_ports
 from loadtest.bench.sizes import Sizes
 from loadtest.bench.stub_app import EVENT_STREAM, EVENTS
 from serving.local.engines import find_engines
@@ -41,13 +40,7 @@ def ready_stream(folder: Path, sizes: Sizes, tell: Tell) -> Iterator[Measure]:
     """Measures first event, whole stream, and Envoy's processor time for each event."""
     engines = find_engines()
     ports = free_ports("stub", "ours", "ours-inner", "ours-admin", "bare")
-    with ExitStack() as stack:
-        enter = stack.enter_context
-        stub = python_app("stub_app", ports["stub"])
-        enter(running("stub", stub, ports["stub"], folder, ready_path="/"))
-        ours = enter(our_path(engines, folder, stream_gateway(ports, ports["stub"])))
-        certificate = certificate_of(folder / "tls")
-        bare = enter(bare_envoy(engines, folder, ports["bare"], (ports["stub"],), certificate))
+    with beside_a_bare_one(engines, folder, ports) as (ours, bare, _):
         request = chat_request(PATH, {**ours.headers, "accept": EVENT_STREAM})
         sides = (
             (ours.server, ours.target),

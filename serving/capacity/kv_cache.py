@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from serving.capacity.architecture import Architecture, Layer
 
 BLOCK_SIZE = 16
 """Tokens in a block; vLLM's default on GPUs."""
-
-CacheDtype = Literal["auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla", "nvfp4_ds_mla"]
 
 ITEM_BYTES: Mapping[str, int] = {
     "bfloat16": 2, "float16": 2, "float32": 4, "fp8": 1,

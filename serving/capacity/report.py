@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serving.capacity.cost import per_month
 from serving.capacity.exact import TIMES
 from serving.capacity.floor_plan import FloorPlan
 from serving.capacity.plan import ModelPlan, Plan
+from serving.hardware.instances import REGION
 
 CANDIDATES_SHOWN = 5
 GPUS_SHOWN = 8
@@ -162,10 +163,5 @@ def total(plan: Plan) -> str:
     return (
         f"{plan.environment}: {money(plan.usd_per_hour)} USD an hour, "
         f"{money(per_month(plan.usd_per_hour), 0)} a month at the peak all the time; on demand, "
-        f"us-east-1, prices of {plan.prices_of}"
+        f"{REGION}, prices of {plan.prices_of}"
     )
-
-
-def shown_models(plan: Plan, names: Sequence[str]) -> tuple[ModelPlan, ...]:
-    """The models that were named, or all."""
-    return tuple(model for model in plan.models if not names or model.spec.name in names)

@@ -39,10 +39,10 @@ def render_edge(gateway: Gateway, keys: Keys) -> Json:
     # Plain text: the listener makes JSON of everything that Envoy answers by itself.
     nothing = f"no such path or model at this gateway; models: {_deployed(gateway)}"
     routes += [
-        # Without the filters, one of which would wait for a body that CONNECT never sends.
+        # Refused for what it is, whatever key it carries.
         {
             "match": {"connect_matcher": {}},
-            "direct_response": {"status": 405},
+            "direct_response": {"status": 403},
             "typed_per_filter_config": {AUTH: off(), RATE: off(), BUFFER: off()},
         },
         {

@@ -47,7 +47,6 @@ def local_replies() -> Json:
                 "body_format_override": _error("no other protocol is offered here"),
             },
             _reply(403, "this key may not call the model"),
-            _reply(405, "this method is not allowed"),
             _reply(429, "over the rate limit; retry-after says when to come back"),
             # Envoy's own body of these is empty.
             _reply(400, "the gateway refuses the request: %RESPONSE_CODE_DETAILS%"),

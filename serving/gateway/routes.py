@@ -64,8 +64,8 @@ class Version:
 class Mirror:
     """A version that gets copies of requests, and whose answers nobody sees.
 
-    Larger requests than `max_request_bytes` are not copied: one that a stuck mirror does not read
-    holds up the client's own.
+    Larger requests than `max_request_bytes` are not copied: the gateway takes in all of a copy,
+    and holds it for as long as the mirror does not read it.
     """
 
     number: int

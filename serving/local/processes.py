@@ -57,9 +57,10 @@ def plan_processes(home: Home, state: State, engines: Engines) -> tuple[Process,
     return (
         _seaweedfs(home, state, engines),
         _valkey(home, state, engines),
+        # They stop in the opposite order: it ships what the hops close when they end.
+        _shipper(home),
         *(_triton(home, state, engines, name) for name in state.replica_names),
         *(_hop(home, state, name) for name in state.hop_names),
-        _shipper(home),
         _envoy(home, state, engines),
     )
 

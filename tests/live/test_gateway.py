@@ -19,8 +19,11 @@ import pytest
 import tritonclient.grpc
 import valkey
 
+from serving.gateway.prediction import body as bodies
+from serving.gateway.prediction.cache import KEY_PREFIX
 from serving.inference import infer
 from serving.local.access import authorization
+from serving.local.prediction import read_served
 from serving.recipes import ranker
 from tests.live.conftest import ROOT, Stack
 from tests.live.load import INFER, constant_load
@@ -331,18 +334,32 @@ def test_a_frozen_triton_costs_time_and_no_answer(stack: Stack, fresh: Iterator[
     assert load.failed == []
 
 
-def test_a_damaged_entry_is_a_miss_and_counted(stack: Stack, fresh: Iterator[float]) -> None:
+@pytest.mark.parametrize("damage", [bytes.upper, lambda entry: entry[:-1], lambda _: b"poison"])
+def test_a_damaged_entry_is_a_miss_and_counted(
+    stack: Stack, fresh: Iterator[float], damage: Callable[[bytes], bytes]
+) -> None:
     body = question(next(fresh))
     right = ask(stack, body).json()["outputs"]
+    [served] = (each for each in read_served(stack.home) if each.model == "ranker")
+    request = bodies.read_request(served.schema, json.dumps(body).encode(), None)
+    key = KEY_PREFIX + bodies.key_of(request, f"ranker/1@{served.digest}", None)
+    before = metric(stack, r'galley_cache_faults_total\{reason="corrupt"\}')
     cache = valkey.Valkey(
         port=stack.state.ports["valkey"],
         username="prediction",
         password=stack.home.secrets().cache_password,
     )
-    with cache, pytest.raises(valkey.exceptions.NoPermissionError):
-        # Keys cannot be listed by whoever holds the hops' password.
-        cache.keys("*")
-    assert ask(stack, body).json()["outputs"] == right
+    with cache:
+        entry = cache.set(key, b"", get=True)
+        assert isinstance(entry, bytes)
+        cache.set(key, damage(entry), px=60_000)
+        with pytest.raises(valkey.exceptions.NoPermissionError):
+            # Keys cannot be listed by whoever holds the hops' password.
+            cache.keys("*")
+    again = ask(stack, body)
+    assert (again.headers["x-galley-cache"], again.json()["outputs"]) == ("miss", right)
+    assert metric(stack, r'galley_cache_faults_total\{reason="corrupt"\}') == before + 1
+    assert ask(stack, body).headers["x-galley-cache"] == "hit"
 
 
 def wait_for_hits(stack: Stack, fresh: Iterator[float]) -> None:

@@ -3,15 +3,19 @@
 import os
 import socket
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
 import pytest
 
+from serving.environments import LOCAL, local_store
+from serving.gateway.prediction.shipping import read_predictions
 from serving.local.replica import SHARED_MEMORY
 from serving.local.stack import last_lines
 from serving.local.supervisor import Supervisor
 from tests.live.conftest import Stack
+from tests.live.load import BODY, INFER
 
 pytestmark = pytest.mark.live
 
@@ -34,8 +38,8 @@ def test_status_lists_every_process_with_pid_port_version_and_health(stack: Stac
     report = stack.json("status")
     rows = {row["name"]: row for row in report["processes"]}
     assert list(rows) == [
-        *("supervisord", "seaweedfs", "valkey", "triton-0", "triton-1"),
-        *("prediction-0", "prediction-1", "shipper", "envoy"),
+        *("supervisord", "seaweedfs", "valkey", "shipper", "triton-0", "triton-1"),
+        *("prediction-0", "prediction-1", "envoy"),
     ]
     for row in rows.values():
         assert row["healthy"]
@@ -135,12 +139,18 @@ def test_a_kept_registry_is_served_again_by_the_next_up(fresh_stack: Callable[[]
     stack.galley("push", "ranker")
     stack.galley("deploy", "ranker")
     digest = stack.json("show", "ranker", "1")["digest"]
+    asked = stack.ask("POST", INFER, json=BODY).headers["x-request-id"]
     stack.galley("down", "--keep-registry")
     assert [path.name for path in stack.home.root.iterdir()] == ["store"]
     assert stack.json("up")["models"] == {"ranker": 1}
     assert stack.json("status")["models"] == [
         {"model": "ranker", "version": 1, "digest": digest, "replicas": 2}
     ]
+    # What was answered last was shipped on the way down.
+    now = datetime.now(UTC)
+    with local_store(stack.home) as store:
+        lines = list(read_predictions(store, LOCAL, "ranker", now - timedelta(hours=1), now))
+    assert asked in {line["request_id"] for line in lines}
     stack.galley("down")
 
 

@@ -106,6 +106,11 @@ def test_a_sequence_model_on_several_replicas_needs_a_hash_on_the_sequence(
         ),
         ({"clients": []}, "clients=[] has fewer entries than 1"),
         (
+            {"clients.0.name": "operator"},
+            "clients[0].name=operator is who runs the gateway, and may call every model anyway; "
+            "name the caller otherwise",
+        ),
+        (
             {"scaling": {"min_replicas": 3, "max_replicas": 2}},
             "scaling.min_replicas=3 is above max_replicas=2; use 2 or less, or raise max_replicas",
         ),

@@ -1,13 +1,10 @@
 """Requests on the slots of all ready replicas, first come first served.
 
 A slot holds one request. The gateway is taken to find a free slot wherever there is one, so this is
-one queue with many servers: G/D/c where each request takes as long as the other, G/G/c where not.
+one queue with many servers, and G/D/c where each request takes as long as the other.
 """
 
 from __future__ import annotations
-
-import heapq
-from collections.abc import Callable
 
 import numpy as np
 
@@ -89,25 +86,3 @@ class FixedSlots(Slots):
         last = begin[max(0, taken - slots) : taken] + time
         self.free = np.concatenate([free[min(taken, slots) :], last])
         return taken, begin[:taken] + time - queue[:taken]
-
-
-class RandomSlots(Slots):
-    """Slots on which each request takes its own time; one after the other, so for short runs."""
-
-    def __init__(self, count: int, draw: Callable[[int], Times]) -> None:
-        super().__init__(count)
-        self.draw = draw
-
-    def _serve(self, queue: Times, until: float) -> tuple[int, Times]:
-        free: list[float] = self.free.tolist()
-        heapq.heapify(free)
-        times: list[float] = self.draw(len(queue)).tolist()
-        latency = []
-        for arrival, time in zip(queue.tolist(), times, strict=True):
-            begin = max(arrival, free[0], self.now)
-            if begin >= until:
-                break
-            heapq.heapreplace(free, begin + time)
-            latency.append(begin + time - arrival)
-        self.free = np.array(free)
-        return len(latency), np.array(latency)

@@ -84,10 +84,17 @@ class Hop:
         elif scope.method == "GET" and path == "/live":
             protocol.response_empty(200, [])
         elif scope.method == "GET" and path == "/metrics":
-            self.metrics.log_dropped = self._log.dropped
-            protocol.response_bytes(200, [("content-type", "text/plain")], self.metrics.text())
+            protocol.response_bytes(200, [("content-type", "text/plain")], self._scraped())
         else:
             protocol.response_bytes(*_plain(error_answer(404, "no such path at this hop")))
+
+    def _scraped(self) -> bytes:
+        metrics, log = self.metrics, self._log
+        metrics.table_faults = self._table.faults
+        metrics.log_dropped = log.dropped
+        metrics.log_samples_dropped = log.dropped_samples
+        metrics.log_segments_removed = log.removed_segments
+        return metrics.text()
 
     async def _infer(self, scope: Any, protocol: Any, exchange: Exchange) -> None:
         state: CacheState = "bypass"

@@ -64,7 +64,10 @@ class Metrics(Collector):
         self.failures = 0
         self.unserved = 0
         self.held_bytes = 0
+        self.table_faults = 0
         self.log_dropped = 0
+        self.log_samples_dropped = 0
+        self.log_segments_removed = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -125,9 +128,13 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "galley_unserved", "Requests for a version not served here.", value=self.unserved
         )
-        yield CounterMetricFamily(
-            "galley_log_lines_dropped", "Lines that were not logged.", value=self.log_dropped
-        )
+        for name, help_, value in (
+            ("galley_table_faults", "Tables that could not be read.", self.table_faults),
+            ("galley_log_lines_dropped", "Lines that were not logged.", self.log_dropped),
+            ("galley_log_samples_dropped", "Tensors left out.", self.log_samples_dropped),
+            ("galley_log_segments_removed", "Removed unshipped.", self.log_segments_removed),
+        ):
+            yield CounterMetricFamily(name, help_, value=value)
 
 
 def _counter(

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from serving.gateway.prediction.datatypes import CODES, ITEM_BYTES, LENGTH
 from serving.gateway.prediction.schema import LogRule
 
 LARGEST_BODY_BYTES: Final = 64 * 1024
@@ -20,21 +21,6 @@ LARGEST_BODY_BYTES: Final = 64 * 1024
 
 LARGEST_JSON_BYTES: Final = 1024 * 1024
 """A larger JSON part is not read at all: reading it holds up every request meanwhile."""
-
-_FORMATS: Final = {
-    "BOOL": "?",
-    "INT8": "b",
-    "INT16": "h",
-    "INT32": "i",
-    "INT64": "q",
-    "UINT8": "B",
-    "UINT16": "H",
-    "UINT32": "I",
-    "UINT64": "Q",
-    "FP16": "e",
-    "FP32": "f",
-    "FP64": "d",
-}
 
 
 def sampled(rule: LogRule | None, request_id: str) -> bool:
@@ -100,13 +86,6 @@ class Sample:
             start += size or 0
 
 
-def tensors_of(
-    body: bytes, header_length: int | None, redact: Collection[str]
-) -> list[dict[str, Any]]:
-    """The tensors of a request or an answer, as `Sample.tensors` tells them."""
-    return Sample.of(body, header_length, redact).tensors()
-
-
 def _flat(data: list[Any]) -> list[Any]:
     while data and isinstance(data[0], list):
         data = [value for row in data for value in row]
@@ -114,23 +93,23 @@ def _flat(data: list[Any]) -> list[Any]:
 
 
 def _values(datatype: str, raw: bytes) -> list[Any]:
-    """Little-endian elements as Python has them; no numpy, which would be most of the memory."""
+    """Little-endian elements as Python has them."""
     if datatype == "BYTES":
         return list(_texts(raw))
     if datatype == "BF16":  # the upper half of a float32
         wide = bytearray(2 * len(raw))
         wide[2::4], wide[3::4] = raw[0::2], raw[1::2]
         datatype, raw = "FP32", bytes(wide)
-    kind = _FORMATS[datatype]
-    return list(struct.unpack(f"<{len(raw) // struct.calcsize(f'<{kind}')}{kind}", raw))
+    kind, size = CODES[datatype], ITEM_BYTES[datatype] or 1
+    return list(struct.unpack(f"<{len(raw) // size}{kind}", raw))
 
 
 def _texts(raw: bytes) -> Iterator[str | dict[str, str]]:
     place = 0
     while place < len(raw):
-        (length,) = struct.unpack_from("<I", raw, place)
-        text = raw[place + 4 : place + 4 + length]
-        place += 4 + length
+        start = place + LENGTH.size
+        place = start + LENGTH.unpack_from(raw, place)[0]
+        text = raw[start:place]
         if place > len(raw):
             raise ValueError("an element ends past the end")
         try:

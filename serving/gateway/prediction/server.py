@@ -1,8 +1,4 @@
-"""One process of the hop: `python -m serving.gateway.prediction.server settings.json`.
-
-granian's embedded server runs in this very process. Its usual one would start a second process for
-each, which costs twice the memory and is what supervisord is there for.
-"""
+"""One process of the hop: `python -m serving.gateway.prediction.server settings.json`."""
 
 import asyncio
 import logging
@@ -13,16 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import uvloop
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
-from granian.server.embed import Server
 
 from serving.gateway.prediction.app import Hop
+from serving.gateway.prediction.embedded import embedded
 from serving.gateway.prediction.settings import Settings, read_settings
 
-# Longer than the gateway keeps a connection without requests, so that it never sends one on a
-# connection that is being closed here.
-HEADER_MILLISECONDS = 2 * 3600 * 1000
 # With what it takes to close, less than supervisord waits before it kills.
 STOP_SECONDS = 10.0
 
@@ -30,17 +21,7 @@ STOP_SECONDS = 10.0
 async def serve(settings: Settings) -> None:
     """Answer until SIGTERM or SIGINT, then finish what has begun within `STOP_SECONDS`."""
     hop = Hop(settings)
-    server = Server(
-        hop,
-        address=settings.host,
-        port=settings.port,
-        interface=Interfaces.RSGI,
-        http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS),
-        websockets=False,
-        backlog=1024,
-        log_enabled=False,
-    )
+    server = embedded(hop, settings.host, settings.port)
     loop = asyncio.get_running_loop()
     serving = loop.create_task(server.serve())
 

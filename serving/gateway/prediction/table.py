@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from serving.gateway.prediction.datatypes import ITEM_BYTES
 from serving.gateway.prediction.schema import (
     CacheRule,
     LogRule,
@@ -15,7 +16,6 @@ from serving.gateway.prediction.schema import (
     Served,
     TensorSchema,
 )
-from serving.gateway.prediction.values import ITEM_BYTES
 
 LOOK_SECONDS: Final = 0.5
 """How long a change of the file may go unseen by lookups that find what they look for."""

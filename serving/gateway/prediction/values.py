@@ -11,45 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from serving.gateway.prediction.datatypes import CODES, ITEM_BYTES, LENGTH
 from serving.gateway.prediction.refusal import Refusal
-
-ITEM_BYTES: Final[Mapping[str, int | None]] = {
-    "BOOL": 1,
-    "UINT8": 1,
-    "UINT16": 2,
-    "UINT32": 4,
-    "UINT64": 8,
-    "INT8": 1,
-    "INT16": 2,
-    "INT32": 4,
-    "INT64": 8,
-    "FP16": 2,
-    "FP32": 4,
-    "FP64": 8,
-    "BF16": 2,
-    "BYTES": None,
-}
-"""Size of one element by datatype; None where each element says its own."""
-
-LENGTH_BYTES: Final = 4
-"""Size of the length, little-endian, in front of each element of BYTES."""
-
-_LENGTH = struct.Struct("<I")
-
-# Triton's HTTP server refuses the two-byte floats in JSON, so they are not here.
-_CODES: Final[Mapping[str, str]] = {
-    "BOOL": "?",
-    "UINT8": "B",
-    "UINT16": "H",
-    "UINT32": "I",
-    "UINT64": "Q",
-    "INT8": "b",
-    "INT16": "h",
-    "INT32": "i",
-    "INT64": "q",
-    "FP32": "f",
-    "FP64": "d",
-}
 
 
 class _Takes(NamedTuple):
@@ -65,9 +28,10 @@ _WHOLE: Final = _Takes(int, frozenset({int}), "whole numbers")
 _TAKES: Final[Mapping[str, _Takes]] = {
     "BOOL": _Takes(bool, frozenset({bool}), "true or false"),
     "BYTES": _Takes(str, frozenset({str}), "strings"),
+    # Triton's HTTP server refuses the two-byte floats in JSON, so they are not here.
     "FP32": _NUMBERS,
     "FP64": _NUMBERS,
-} | {name: _WHOLE for name in _CODES if "INT" in name}
+} | {name: _WHOLE for name in CODES if "INT" in name}
 
 _WORDS: Final[Mapping[type, str]] = {
     bool: "boolean",
@@ -109,7 +73,7 @@ def packed(where: str, datatype: str, data: object, shape: Sequence[int], count:
         return _packed_text(data)
     try:
         # Unlike an array's, this conversion refuses what does not fit, infinity included.
-        return struct.pack(f"<{count}{_CODES[datatype]}", *data)
+        return struct.pack(f"<{count}{CODES[datatype]}", *data)
     except (struct.error, OverflowError):
         raise Refusal(f"{where}: data has a value outside the range of {datatype}") from None
 
@@ -133,7 +97,7 @@ def _packed_text(data: list[str]) -> bytes:
     parts: list[bytes] = []
     for text in data:
         raw = text.encode()
-        parts.append(_LENGTH.pack(len(raw)))
+        parts.append(LENGTH.pack(len(raw)))
         parts.append(raw)
     return b"".join(parts)
 
@@ -169,12 +133,12 @@ def check_bytes(where: str, datatype: str, raw: memoryview, count: int) -> None:
 def _check_text(where: str, raw: memoryview, count: int) -> None:
     size = len(raw)
     end = 0
-    if count * LENGTH_BYTES <= size:
-        unpack = _LENGTH.unpack_from
+    if count * LENGTH.size <= size:
+        unpack = LENGTH.unpack_from
         for _ in range(count):
-            if end + LENGTH_BYTES > size:
+            if end + LENGTH.size > size:
                 break
-            end += LENGTH_BYTES + unpack(raw, end)[0]
+            end += LENGTH.size + unpack(raw, end)[0]
         else:
             if end == size:
                 return

@@ -8,10 +8,13 @@ import pytest
 
 from loadtest.bench.attack import (
     ATTACKERS,
+    BEGIN,
+    END,
     MOST_HOP_BYTES,
     Found,
     attack_stack,
     broken_promises,
+    markdown,
     mutated,
     poison,
 )
@@ -50,3 +53,17 @@ def test_a_short_attack_breaks_no_promise(tmp_path: Path) -> None:
     assert broken == []
     assert set(found.answers) == set(ATTACKERS)
     assert found.good["200"] > 50
+
+
+def test_the_section_holds_every_attack_and_what_was_broken() -> None:
+    found = Found(
+        answers={"poison": Counter({"400": 1200})},
+        good=Counter({"200": 9}),
+        hop_peak_bytes=5_000_000,
+    )
+    section = markdown(found, ["triton-0 died"], 600)
+    assert section.startswith(BEGIN)
+    assert section.endswith(END)
+    assert "| poison | 1,200 | 400: 1,200 |" in section
+    assert "BROKEN: triton-0 died." in section
+    assert "peaked at 5.0 MB" in section

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.gateway import BENCHMARKS, RESULTS, Benchmark, measure_all
+from loadtest.bench.gateway import BENCHMARKS, Benchmark, measure_all
 from loadtest.bench.ratios import Measure, Part, Tell, over_rounds
 from loadtest.bench.results import BEGIN, END
+from loadtest.bench.sections import RESULTS
 from loadtest.bench.sizes import FULL, QUICK, Sizes
 from serving.errors import InfrastructureError
 

@@ -12,8 +12,8 @@ from loadtest.bench.results import (
     markdown,
     ratio_rows,
     significant,
-    with_section,
 )
+from loadtest.bench.sections import with_section
 
 MACHINE: dict[str, str | int] = {"cpu": "Some CPU", "cores": 2}
 PART = Part(

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 from loadtest.bench.judge import BEGIN, END, Plan, as_json, markdown, too_often, trials_of
-from loadtest.bench.judge import with_section as with_judge
+from loadtest.bench.sections import with_section
 from loadtest.simulation.queues import Service
 from loadtest.simulation.trials import ALLOWED, GALLEY, Outcome, Trial, run_trial
 from serving.judge.verdict import Answer
@@ -25,10 +25,11 @@ def test_the_section_has_a_row_for_each_service_and_size() -> None:
 
 
 def test_other_sections_stay_and_a_second_run_replaces_the_first() -> None:
-    page = "# Results\n\n<!-- begin: other -->\nkept\n<!-- end: other -->\n"
-    once = with_judge(page, f"{BEGIN}\nfirst \\1\n{END}")
-    twice = with_judge(once, f"{BEGIN}\nsecond\n{END}")
-    assert once.startswith(page)
+    others = "# Results\n\n<!-- begin: other -->\nkept\n<!-- end: other -->\n"
+    page = f"{others}\n{BEGIN}\n{END}\n"
+    once = with_section(page, f"{BEGIN}\nfirst \\1\n{END}")
+    twice = with_section(once, f"{BEGIN}\nsecond\n{END}")
+    assert once.startswith(others)
     assert twice == once.replace("first \\1", "second")
 
 

@@ -48,8 +48,8 @@ def words(
 
 def test_servers_start_in_the_order_of_who_needs_whom(processes: dict[str, Process]) -> None:
     assert list(processes) == [
-        *("seaweedfs", "valkey", "triton-0", "triton-1"),
-        *("prediction-0", "prediction-1", "shipper", "envoy"),
+        *("seaweedfs", "valkey", "shipper", "triton-0", "triton-1"),
+        *("prediction-0", "prediction-1", "envoy"),
     ]
 
 
@@ -84,11 +84,11 @@ def test_clients_of_a_process_use_a_port_of_its_own(
     assert ports == {
         "seaweedfs": state.ports["s3"],
         "valkey": state.ports["valkey"],
+        "shipper": None,
         "triton-0": state.ports["triton-0-http"],
         "triton-1": state.ports["triton-1-http"],
         "prediction-0": state.ports["prediction-0"],
         "prediction-1": state.ports["prediction-1"],
-        "shipper": None,
         "envoy": state.ports["gateway"],
     }
 

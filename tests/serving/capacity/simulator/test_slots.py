@@ -1,6 +1,8 @@
 """Queues behave as theory says, and fast arithmetic as slow."""
 
+import heapq
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +11,29 @@ from hypothesis import strategies as st
 from scipy.stats import poisson
 
 from serving.capacity.simulator.load import Load, Times, arrivals
-from serving.capacity.simulator.slots import FixedSlots, RandomSlots, Slots
+from serving.capacity.simulator.slots import FixedSlots, Slots
+
+
+class RandomSlots(Slots):
+    """Slots on which each request takes its own time; one after the other, so for short runs."""
+
+    def __init__(self, count: int, draw: Callable[[int], Times]) -> None:
+        super().__init__(count)
+        self.draw = draw
+
+    def _serve(self, queue: Times, until: float) -> tuple[int, Times]:
+        free: list[float] = self.free.tolist()
+        heapq.heapify(free)
+        times: list[float] = self.draw(len(queue)).tolist()
+        latency = []
+        for arrival, time in zip(queue.tolist(), times, strict=True):
+            begin = max(arrival, free[0], self.now)
+            if begin >= until:
+                break
+            heapq.heapreplace(free, begin + time)
+            latency.append(begin + time - arrival)
+        self.free = np.array(free)
+        return len(latency), np.array(latency)
 
 
 def waits(slots: Slots, rate: float, requests: int, seed: int) -> Times:

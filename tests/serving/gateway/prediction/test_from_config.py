@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from serving.engines.triton import parse_pbtxt, render_config
+from serving.gateway.prediction.datatypes import ITEM_BYTES
 from serving.gateway.prediction.from_config import schema_of
 from serving.gateway.prediction.schema import ModelSchema, TensorSchema
-from serving.gateway.prediction.values import ITEM_BYTES
 from serving.spec import parse_spec
 from serving.tensors import ITEM_BYTES as SPEC_ITEM_BYTES
 

@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import struct
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from serving.gateway.prediction.samples import (
     LARGEST_JSON_BYTES,
     Sample,
     sampled,
-    tensors_of,
 )
 from serving.gateway.prediction.schema import LogRule
 
@@ -37,6 +37,13 @@ DTYPES = {
     "FP32": np.float32,
     "FP64": np.float64,
 }
+
+
+def tensors_of(
+    body: bytes, header_length: int | None, redact: Collection[str]
+) -> list[dict[str, Any]]:
+    """What is told of a body."""
+    return Sample.of(body, header_length, redact).tensors()
 
 
 def binary(

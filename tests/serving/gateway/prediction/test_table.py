@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.gateway.prediction.datatypes import ITEM_BYTES
 from serving.gateway.prediction.schema import (
     CacheRule,
     LogRule,
@@ -15,7 +16,6 @@ from serving.gateway.prediction.schema import (
     TensorSchema,
 )
 from serving.gateway.prediction.table import LOOK_SECONDS, Table, decode_table, encode_table
-from serving.gateway.prediction.values import ITEM_BYTES
 
 TENSORS = st.builds(
     TensorSchema,
