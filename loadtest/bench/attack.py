@@ -4,8 +4,8 @@
     a client    20 good requests a second meanwhile; every one of them is to be answered
     the hops    their memory, looked at twice a second
 
-It tells what happened, and a whole run writes its section of RESULTS.md. It exits with 1 where a hop
-grew beyond its budget, a server died, or the good client was refused.
+It tells what happened, and a whole run writes its section of RESULTS.md. It exits with 1 where a
+hop grew beyond its budget, a server died, or the good client was refused.
 """
 
 import gzip
@@ -248,8 +248,8 @@ def markdown(found: Found, broken: list[str], seconds: float) -> str:
             BEGIN,
             f"Machine: {facts}.",
             "",
-            f"{seconds:g} s, every attacker as fast as it is answered. A changed request may still be "
-            "good, and is a 200.",
+            f"{seconds:g} s, every attacker as fast as it is answered. A changed request that is "
+            "still good is a 200.",
             "",
             *markdown_table(("attack", "sent", "answered"), rows(found)),
             "",

@@ -56,11 +56,8 @@ def test_a_short_attack_breaks_no_promise(tmp_path: Path) -> None:
 
 
 def test_the_section_holds_every_attack_and_what_was_broken() -> None:
-    found = Found(
-        answers={"poison": Counter({"400": 1200})},
-        good=Counter({"200": 9}),
-        hop_peak_bytes=5_000_000,
-    )
+    poison = {"poison": Counter({"400": 1200})}
+    found = Found(answers=poison, good=Counter({"200": 9}), hop_peak_bytes=5_000_000)
     section = markdown(found, ["triton-0 died"], 600)
     assert section.startswith(BEGIN)
     assert section.endswith(END)
