@@ -21,9 +21,10 @@ install: .venv/installed .engines/installed node_modules/installed ## environmen
 demo: install ## start the local stack, publish two models, check real answers
 	@.venv/bin/galley demo
 
+# Hypothesis' own profile for CI takes the same examples each time; plain `pytest` looks for new ones.
 test: install check ## everything CI runs: lint, types, import contracts, fast tests, live tests
-	@.venv/bin/pytest -n auto -m "not live"
-	@.venv/bin/pytest -m live
+	@.venv/bin/pytest --hypothesis-profile=ci -n auto -m "not live"
+	@.venv/bin/pytest --hypothesis-profile=ci -m live
 
 check: install ## lint, types, import contracts
 	@.venv/bin/ruff check .
