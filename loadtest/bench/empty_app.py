@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from loadtest.bench.bodies import BINARY_ANSWER, BINARY_ANSWER_HEADERS
-from loadtest.bench.rsgi import run
+from loadtest.rsgi import run
 
 
 class EmptyApp:

@@ -19,7 +19,7 @@ from typing import Final, cast
 import httptools
 import uvloop
 
-from loadtest.bench.alarm import Alarm
+from loadtest.alarm import Alarm
 
 HOST: Final = "127.0.0.1"
 

@@ -21,7 +21,7 @@ from loadtest.bench.bodies import (
     JSON_ANSWER,
     JSON_ANSWER_HEADERS,
 )
-from loadtest.bench.rsgi import run
+from loadtest.rsgi import run
 
 EVENTS: Final = 100
 EVERY_SECONDS: Final = 0.005

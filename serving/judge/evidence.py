@@ -49,6 +49,10 @@ class Generator:
     server_restarts: int | None = None
     overflowed: int | None = None
     """Samples beyond the last bucket of a histogram."""
+    calibrated_rps: float | None = None
+    """Rate up to which it has shown, against a server that does nothing, that it is fast enough."""
+    cache_hits_beyond: float | None = None
+    """Share of answers that a cache gave, beyond what the workload's own repeats explain."""
     merged_percentiles: bool = False
     """Whether any percentile was averaged over workers or windows; such a number means nothing."""
 

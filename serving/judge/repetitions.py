@@ -98,5 +98,7 @@ def _pooled_generator(said: Sequence[Generator]) -> Generator:
         expected_requests=added("expected_requests"),
         server_restarts=sum(one.server_restarts or 0 for one in said),
         overflowed=sum(one.overflowed or 0 for one in said),
+        calibrated_rps=_extreme(min, [one.calibrated_rps for one in said]),
+        cache_hits_beyond=_extreme(max, [one.cache_hits_beyond for one in said]),
         merged_percentiles=any(one.merged_percentiles for one in said),
     )

@@ -21,6 +21,8 @@ class Limits:
     """p99 of late sending, of the limit: more is the generator's time taken for the server's."""
     cpu_ratio: float = 0.8
     """Of one core: above, the generator's own queue is what is measured."""
+    cache_ratio: float = 0.01
+    """Answers from a cache beyond what the workload repeats: inputs are left from another run."""
     growth_z: float = 3.3
     """Standard errors by which requests in flight may grow: by chance once in 2,000 runs."""
     growth_ratio: float = 0.2
@@ -133,6 +135,21 @@ def _of_the_generator(
             "event loop lag",
             f"the generator woke up {said.loop_lag_p99_ms:.3g} ms late at p99 (limit "
             f"{budget:.3g} ms); use more workers or a lower rate",
+        )
+    fastest = said.calibrated_rps
+    if fastest is not None and not evidence.offered_rps <= fastest:
+        yield Fault(
+            "calibration",
+            f"{evidence.offered_rps:,.0f} requests a second were due, and this generator is fast "
+            f"enough for {fastest:,.0f} on this machine; use more workers or a lower rate",
+        )
+    hits = said.cache_hits_beyond
+    if hits is not None and not hits <= limits.cache_ratio:
+        yield Fault(
+            "cache",
+            f"{hits:.1%} more answers came from a cache than the workload repeats, so it was not "
+            "the model that was measured; send inputs that nobody sent before (another salt)",
+            spares_fail=True,
         )
     if said.workers_lost:
         yield Fault(

@@ -1,0 +1,1 @@
+"""How a user of each kind asks, and how it tells a good answer from a bad one."""

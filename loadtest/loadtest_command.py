@@ -1,0 +1,174 @@
+"""galley loadtest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from serving.console import Json, print_json, say, step_progress
+
+if TYPE_CHECKING:
+    from loadtest.concluding import Concluded
+    from loadtest.job import Job
+    from loadtest.running import Progress
+
+ABOUT = """Load test a model against its SLO: PASS, FAIL, INCONCLUSIVE or INVALID (exit 0, 1, 3, 4).
+
+Requests are sent when the workload's schedule says, whatever became of those before, and latency
+counts from that moment. Each run keeps a folder with its verdict, a page (report.html), Markdown
+for a pull request, JSON, JUnit XML and the log of every request; the verdict is also kept in the
+registry as evidence about the version.
+
+\b
+  galley loadtest filetype                        the steady workload at the spec's peak
+  galley loadtest ranker --workload burst --rate-rps 200
+  galley loadtest ranker --find-max               the highest rate that keeps the SLO
+  galley loadtest ranker --curve                  time by batch size, for `galley plan`
+  locust -f loadtest/locustfile.py --model ranker    the same with Locust's own page and options
+
+Another gateway than the local stack's: --url, --ca, and the key in GALLEY_KEY.
+"""
+
+
+def loadtest(
+    model: Annotated[str, typer.Argument(help="Name of the model.")],
+    workload: Annotated[
+        str, typer.Option("--workload", help="Name of a workload, or its YAML file.")
+    ] = "steady",
+    rate_rps: Annotated[
+        float | None, typer.Option("--rate-rps", help="Peak rate, instead of the spec's.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help="Measured time, exactly this long.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Another schedule and other inputs.")
+    ] = None,
+    salt: Annotated[
+        int | None, typer.Option("--salt", help="The inputs of a run before; else new ones.")
+    ] = None,
+    p99_ms: Annotated[
+        float | None, typer.Option("--p99-ms", help="Limit of p99 latency, instead of the spec's.")
+    ] = None,
+    error_ratio: Annotated[
+        float | None, typer.Option("--error-ratio", help="Share that may fail, instead.")
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option("--alpha", help="Chance of a wrong verdict on each limit.")
+    ] = 0.05,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=64, help="Processes that share the load.")
+    ] = 1,
+    users: Annotated[int | None, typer.Option("--users", min=1, help="Most open requests.")] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Gateway, instead of the local stack's.")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option("--ca", help="Certificate to trust, with --url.")
+    ] = None,
+    find_max: Annotated[
+        bool, typer.Option("--find-max", help="Search the highest rate that keeps the SLO.")
+    ] = False,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Measure time by batch size on one replica.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate/--no-calibrate", help="Measure the generator first.")
+    ] = True,
+    evidence: Annotated[
+        bool, typer.Option("--evidence/--no-evidence", help="Keep it with the version.")
+    ] = True,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the run; a new one if not given.")
+    ] = None,
+    home: Annotated[Path | None, typer.Option("--home", help="Folder of the local stack.")] = None,
+    json: Json = False,
+) -> None:
+    """See ABOUT, which is what `--help` shows."""
+    from loadtest.keeping import keep
+    from loadtest.settling import settle
+
+    job = settle(
+        model,
+        workload,
+        home=home,
+        url=url,
+        ca=ca,
+        rate_rps=rate_rps,
+        seconds=seconds,
+        exact=seconds is not None,
+        seed=seed,
+        salt=salt,
+        latency_p99_ms=p99_ms,
+        error_ratio=error_ratio,
+        alpha=alpha,
+        max_in_flight=users,
+    )
+    _announce(job)
+    found = _tested(job, out, processes, calibrate=calibrate)
+    told = keep(found) if evidence else None
+    _print(found, told, json=json)
+    raise typer.Exit(found.verdict.exit_code)
+
+
+def _announce(job: Job) -> None:
+    from serving.judge.objectives import smallest_run
+
+    schedule = job.schedule
+    least = smallest_run(job.objectives, job.alpha)
+    measured = int(schedule.measured.sum())
+    lasts = (schedule.until - schedule.warmup_until) / 1e9
+    up_to = "" if job.exact or job.workload.exact else "at most "
+    say(
+        f"{job.spec.name}: workload {job.workload.name}, seed {job.seed}, {up_to}{measured:,} "
+        f"requests in {lasts:,.0f} s after {schedule.warmup_until / 1e9:.0f} s of warm-up; a PASS "
+        f"takes {least:,} independent ones"
+    )
+    if measured < least:
+        say("that is too few for a PASS: the best this run can be is INCONCLUSIVE")
+
+
+def _tested(job: Job, out: Path | None, processes: int, *, calibrate: bool) -> Concluded:
+    from loadtest.testing import load_test
+
+    total = len(job.schedule)
+    with step_progress(f"loadtest {job.spec.name}", total) as tell:
+
+        def watch(doing: str, progress: Progress) -> None:
+            # A calibration is no part of the run's own count.
+            done = progress.ended if progress.total == total else 0
+            tell(min(done, total), f"{doing}, {progress.seconds_left:.0f} s at most to go")
+
+        return load_test(job, folder=out, processes=processes, calibrate=calibrate, watch=watch)
+
+
+def _print(found: Concluded, kept: str | None, *, json: bool) -> None:
+    from loadtest import account
+    from loadtest.verdict_table import print_verdict
+
+    page = found.run.folder / account.REPORT_PAGE
+    if json:
+        told: dict[str, Any] = {
+            "folder": str(found.run.folder),
+            "page": str(page),
+            "evidence": kept,
+        }
+        report = found.report
+        told |= {
+            "model": report.model,
+            "version": report.version,
+            "workload": report.workload["name"],
+            "requests": report.requests,
+            "schedule_digest": report.schedule_digest,
+            "percentiles_ms": report.percentiles_ms,
+            "outcomes": report.outcomes,
+            "replay": report.replay_command,
+        }
+        print_json({**found.verdict.as_json(), **told})
+        return
+    notes = [f"page: {page}", f"the same run again: {found.report.replay_command}"]
+    if kept is not None:
+        notes.append(f"kept as evidence: {kept}")
+    print_verdict(found.verdict, notes)

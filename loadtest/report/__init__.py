@@ -1,0 +1,1 @@
+"""A run as people read it: a page, Markdown, JSON."""
