@@ -138,7 +138,7 @@ def moments(arrivals: Arrivals, *, peak_rps: float, seconds: float, seed: int) -
         case Replay():
             found = _trace(Path(arrivals.trace)) / arrivals.speed
     found = found[found < seconds]
-    return np.minimum(np.floor(found * 1e9), seconds * 1e9 - 1).astype(np.int64)
+    return np.minimum(np.rint(found * 1e9), seconds * 1e9 - 1).astype(np.int64)
 
 
 def mean_ratio(arrivals: Arrivals, seconds: float) -> float | None:
@@ -226,7 +226,7 @@ def _inhomogeneous(
         rate[part + 1] - rate[part], length, out=np.zeros_like(left), where=length > 0
     )
     root = np.sqrt(rate[part] ** 2 + 2 * slope * left)
-    return np.sort(at[part] + 2 * left / (rate[part] + root))
+    return np.sort(at[part] + 2 * left / (rate[part] + root)).astype(np.float64)
 
 
 def _trace(path: Path) -> NDArray[np.float64]:
@@ -245,10 +245,11 @@ def _trace(path: Path) -> NDArray[np.float64]:
             raise InputError(
                 f"{path}:{number}: {word[:40]!r} is no number; write a moment in seconds a line"
             ) from None
-    values = np.array(found)
+    values = np.array(found, dtype=np.float64)
     if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
         raise InputError(
             f"trace={path}: holds no moments in rising order; write one in seconds a line"
         )
     _bounded(len(values))
-    return values - values[0]
+    since: NDArray[np.float64] = values - values[0]
+    return since

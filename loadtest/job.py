@@ -10,7 +10,7 @@ import math
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field, ValidationError
 
@@ -116,6 +116,11 @@ class Job(Strict):
         from serving.local.home import Home
 
         return Home(Path(self.home)).secrets().operator_key
+
+    def changed(self, **fields: Any) -> Job:
+        """The same job with other values; what was reckoned from the old ones is left behind."""
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        return Job(**(kept | fields))
 
     def as_text(self) -> str:
         """JSON that `job_from` reads back to an equal job."""

@@ -27,8 +27,8 @@ LATE: Final = frozenset({"dispatch lag", "event loop lag", "generator CPU", "cal
 DEAF_RATIO: Final = 0.01
 FORGIVING: Final = ("latency", "errors")
 FORGIVEN: Final = (
-    "the generator was not fit for a promise as strict as this one; the service breaks it even when "
-    "all that the generator was late is forgiven"
+    "the generator was not fit for a promise as strict as this one; the service breaks it even "
+    "when all that the generator was late is forgiven"
 )
 
 When = Literal["at the end", "on the way", "at any time"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from serving.console import Json, print_json, say, step_progress
+from serving.console import Json, print_json, print_line, print_table, say, step_progress
 
 if TYPE_CHECKING:
     from loadtest.concluding import Concluded
@@ -106,11 +106,84 @@ def loadtest(
         alpha=alpha,
         max_in_flight=users,
     )
+    if curve:
+        _curve(job, keeps=evidence, json=json)
+        return
+    if find_max:
+        raise typer.Exit(_maximum(job, processes, keeps=evidence, json=json))
     _announce(job)
     found = _tested(job, out, processes, calibrate=calibrate)
     told = keep(found) if evidence else None
     _print(found, told, json=json)
     raise typer.Exit(found.verdict.exit_code)
+
+
+def _curve(job: Job, *, keeps: bool, json: bool) -> None:
+    from dataclasses import asdict
+    from json import dumps
+
+    from loadtest.curve import curve_rows, measure_curve
+    from loadtest.keeping import keep_about
+
+    with step_progress(f"curve {job.spec.name}", 2) as tell:
+        found = measure_curve(
+            job, lambda done, total: tell(2 * done // total, f"{done} of {total}")
+        )
+    points = {str(point.batch): point.ms for point in found.curve.points}
+    crowd = asdict(found.crowd)
+    kept = None
+    if keeps:
+        said = {"curve": dumps(points), "crowd": dumps(crowd)}
+        kept = keep_about(job, "batch-curve", said=said)
+    if json:
+        print_json({"curve_ms": points, "crowd": crowd, "evidence": kept})
+        return
+    print_table(("batch size", "ms", "rows a second"), curve_rows(found.curve))
+    gained = found.crowd.rate_rps / found.crowd.alone_rps
+    print_line(
+        f"{found.crowd.clients} clients with one row each: {found.crowd.rate_rps:,.0f} rows a "
+        f"second in batches of {found.crowd.batch_size:.1f}, {gained:.2f} times what rows on their "
+        f"own would make ({found.crowd.alone_rps:,.0f})"
+    )
+    if kept is not None:
+        print_line(f"kept as evidence: {kept}; `galley plan` reckons with it")
+
+
+def _maximum(job: Job, processes: int, *, keeps: bool, json: bool) -> int:
+    from dataclasses import asdict
+    from json import dumps
+
+    from loadtest.finding import find_maximum
+    from loadtest.keeping import keep_about
+    from loadtest.server_stats import replicas_of
+
+    with step_progress(f"find-max {job.spec.name}", 100) as tell:
+
+        def watch(doing: str, progress: Progress) -> None:
+            done = 100 * progress.ended // max(progress.total, 1)
+            tell(min(done, 100), f"{doing}: {progress.phase}")
+
+        found = find_maximum(job, processes=processes, watch=watch, told=say)
+    replicas = len(replicas_of(job))
+    probes = [asdict(probe) for probe in found.search.probes]
+    kept = None
+    if keeps and found.rate_rps is not None:
+        said = {"maximum": dumps({"replicas": replicas, "probes": probes})}
+        kept = keep_about(job, "maximum", rate_rps=found.rate_rps, verdict="PASS", said=said)
+    confidence = 1 - found.alpha
+    if json:
+        told = {"rate_rps": found.rate_rps, "confidence": confidence, "replicas": replicas}
+        print_json({**told, "probes": probes, "folders": found.folders, "evidence": kept})
+    elif found.rate_rps is None:
+        print_line("no rate was confirmed; see the verdicts above")
+    else:
+        print_line(
+            f"{job.spec.name} keeps its SLO at {found.rate_rps:,.4g} rps or more, with "
+            f"{confidence:.0%} confidence ({replicas} replicas)"
+        )
+        if kept is not None:
+            print_line(f"kept as evidence: {kept}; `galley plan` reckons with it")
+    return 0 if found.rate_rps is not None else 3
 
 
 def _announce(job: Job) -> None:

@@ -16,10 +16,10 @@ DONE: Final = b"[DONE]"
 
 
 class Events:
-    """Turns pieces of a body into events, wherever the pieces were cut.
+    r"""Turns pieces of a body into events, wherever the pieces were cut.
 
     >>> events = Events()
-    >>> events.feed(b"data: a\\r"), events.feed(b"\\n\\r\\ndata: b\\n\\nda")
+    >>> events.feed(b"data: a\r"), events.feed(b"\n\r\ndata: b\n\nda")
     ([], [b'a', b'b'])
     """
 
@@ -27,13 +27,16 @@ class Events:
         self._rest = b""
         self._data: list[bytes] = []
         self._after_return = False
+        self.failed = False
+        """Whether an event was named `error`, whatever it said."""
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of every event that is whole now."""
+        if not piece:
+            return []
         if self._after_return and piece[:1] == b"\n":
             piece = piece[1:]
-        if piece:
-            self._after_return = piece[-1:] == b"\r"
+        self._after_return = piece[-1:] == b"\r"
         # A line may end in CR, LF or both; a CR at the end of a piece may have its LF in the next.
         lines = (self._rest + piece).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self._rest = lines.pop()
@@ -45,8 +48,11 @@ class Events:
                     self._data = []
                 continue
             name, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
             if name == b"data":
-                self._data.append(value.removeprefix(b" "))
+                self._data.append(value)
+            elif name == b"event" and value == b"error":
+                self.failed = True
         return found
 
 
@@ -87,6 +93,8 @@ class Tokens:
         """What was wrong with the stream; None for a good one."""
         if self.why is not None:
             return self.why
+        if self._events.failed:
+            return "the server sent an event named error"
         if not self.done:
             return "the stream ended without [DONE]"
         return "the stream held no token" if self.first == NEVER else None
@@ -101,7 +109,7 @@ class Tokens:
         try:
             event = orjson.loads(data)
             self._read(now, event)
-        except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError, IndexError):
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             self.why = self.why or f"an event cannot be read: {data[:60]!r}"
 
     def _read(self, now: int, event: dict[str, Any]) -> None:
@@ -109,7 +117,7 @@ class Tokens:
             self.why = self.why or f"the server reports an error: {str(event['error'])[:100]}"
         usage = event.get("usage")
         if usage:
-            self.counted = usage["completion_tokens"]
+            self.counted = int(usage["completion_tokens"])
         for choice in event.get("choices", ()):
             delta = choice.get("delta") or {}
             text = delta.get("content") or delta.get("reasoning_content") or choice.get("text")
@@ -127,6 +135,6 @@ def whole_answer(content: bytes) -> tuple[int, str | None]:
         choice = answer["choices"][0]
         text = choice["message"]["content"] if "message" in choice else choice["text"]
         counted = int(answer["usage"]["completion_tokens"])
-    except (orjson.JSONDecodeError, TypeError, KeyError, IndexError, ValueError) as error:
+    except (ValueError, TypeError, KeyError, IndexError) as error:
         return 0, f"no answer in OpenAI's form: {type(error).__name__}"
     return counted, None if text else "the answer is empty"

@@ -1,8 +1,8 @@
 """Prompts in OpenAI's form, a pure function of seed, salt and place in the schedule.
 
 Lengths are log-normal around the workload's means, as those of real traffic are. Each prompt begins
-with words of its own, so that no prefix of it is in a cache; below a `distinct_ratio` of 1 they repeat
-on purpose.
+with a number of its own, so that no prefix of it is in a cache; below a `distinct_ratio` of 1 they
+repeat on purpose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from loadtest.job import Job
 
 SPREAD: Final = 0.6
-"""Standard deviation of the logarithm of a length: the longest in a thousand are 6 times the mean."""
+"""Standard deviation of the logarithm of a length: one in a thousand is 5 times the mean."""
 WORDS: Final = (
     *("the", "ship", "cook", "bread", "salt", "water", "stove", "night", "harbour", "crew"),
     *("north", "wind", "sail", "rope", "deck", "map", "star", "tide", "storm", "port"),

@@ -6,10 +6,13 @@ whole, by its own number. What no other request equals keeps caches out of the m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from serving.tensors import ITEM_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +21,9 @@ if TYPE_CHECKING:
     from serving.tensors import Tensor
 
 BLOCK: Final = 16
-"""Requests whose inputs are drawn at once: a larger block makes the generator pause for longer."""
+BLOCK_BYTES: Final = 256 * 1024
+"""Inputs that are drawn at once: a larger block makes the generator pause for longer."""
+TEXT_BYTES: Final = 24
 ANY_SIZE: Final = 16
 """Elements on an axis whose size the spec leaves open."""
 WORDS: Final = ("galley", "stove", "recipe", "kitchen", "ship", "cook", "bread", "salt")
@@ -51,18 +56,28 @@ def batch_axis(spec: ModelSpec, batch_size: int) -> int | None:
     return batch_size if getattr(spec.engine, "max_batch_size", 0) > 0 else None
 
 
+def block_size(spec: ModelSpec, batch_size: int) -> int:
+    """Requests in a block: 16, or fewer of large ones."""
+    rows = batch_axis(spec, batch_size)
+    each = sum(
+        math.prod(shape_of(tensor, rows)) * (ITEM_BYTES[tensor.data_type] or TEXT_BYTES)
+        for tensor in spec.inputs
+    )
+    return max(1, min(BLOCK, BLOCK_BYTES // max(each, 1)))
+
+
 def block_of(
     spec: ModelSpec, number: int, *, seed: tuple[int, int], batch_size: int
 ) -> dict[str, NDArray[Any]]:
-    """Inputs for the places `number * BLOCK` and on; the first axis is the place.
+    """Inputs of one block; the first axis is the place in it.
 
     Numbers are normal (floats) or from 0 to 255 as far as the type goes (integers, which must stay
     within a vocabulary); text is words.
     """
     random = np.random.default_rng([*seed, number])
-    rows = batch_axis(spec, batch_size)
+    rows, size = batch_axis(spec, batch_size), block_size(spec, batch_size)
     return {
-        tensor.name: _drawn(random, tensor, (BLOCK, *shape_of(tensor, rows)))
+        tensor.name: _drawn(random, tensor, (size, *shape_of(tensor, rows)))
         for tensor in spec.inputs
     }
 

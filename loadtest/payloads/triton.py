@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from loadtest.payloads.tensors import BLOCK, batch_axis, block_of, place_of, shape_of
+from loadtest.payloads.tensors import batch_axis, block_of, block_size, place_of, shape_of
 from serving.tensors import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 HEADER_LENGTH: Final = b"inference-header-content-length"
 BLOCKS_KEPT: Final = 128
+"""At most 32 MB: requests are sent in order, and a few late ones come back to an older block."""
+ONLY_BINARY: Final = ("TYPE_FP16", "TYPE_BF16")
+"""Types that the protocol has no JSON for."""
 
 
 class TensorBodies:
@@ -30,12 +33,15 @@ class TensorBodies:
     def __init__(self, job: Job) -> None:
         request = job.workload.request
         self._spec, self._seed = job.spec, (job.seed, job.salt)
-        # Text has no size that is known before; it goes as JSON.
-        sized = all(ITEM_BYTES[tensor.data_type] for tensor in job.spec.inputs)
-        self._binary = sized and getattr(request, "framing", "binary") == "binary"
+        types = {tensor.data_type for tensor in job.spec.inputs}
+        wanted = getattr(request, "framing", "binary") == "binary"
+        # Text has no size that is known before, so it goes as JSON; half floats cannot.
+        sized = all(ITEM_BYTES[kind] for kind in types)
+        self._binary = sized and (wanted or bool(types & set(ONLY_BINARY)))
         self._batch: int = getattr(request, "batch_size", 1)
         self._rows = batch_axis(job.spec, self._batch)
         self._requests, self._distinct = len(job.schedule), job.workload.distinct_ratio
+        self._size = block_size(job.spec, self._batch)
         self._blocks: dict[int, dict[str, NDArray[Any]]] = {}
         self._head = self._binary_head() if self._binary else b""
         self.path = f"/v2/models/{job.spec.name}/infer"
@@ -45,8 +51,8 @@ class TensorBodies:
         }
         if self._head:
             self.headers["Inference-Header-Content-Length"] = str(len(self._head))
-        self._outputs = {
-            tensor.name: _elements(shape_of(tensor, self._rows)) if -1 not in tensor.dims else None
+        self._shapes = {
+            tensor.name: tensor.dims if self._rows is None else (self._rows, *tensor.dims)
             for tensor in job.spec.outputs
         }
         self._sizes = {tensor.name: ITEM_BYTES[tensor.data_type] for tensor in job.spec.outputs}
@@ -54,7 +60,7 @@ class TensorBodies:
     def inputs(self, position: int) -> dict[str, NDArray[Any]]:
         """The inputs of the request at this place, each in its request's shape."""
         place = place_of(position, self._requests, self._distinct)
-        number, row = divmod(place, BLOCK)
+        number, row = divmod(place, self._size)
         block = self._blocks.get(number)
         if block is None:
             while len(self._blocks) >= BLOCKS_KEPT:
@@ -91,12 +97,11 @@ class TensorBodies:
             head = orjson.loads(content if length is None else content[: int(length)])
             found = {one["name"]: one for one in head["outputs"]}
             raw = 0
-            for name, count in self._outputs.items():
+            for name, wanted in self._shapes.items():
                 one = found[name]
-                told = _elements(one["shape"])
-                if count is not None and told != count:
+                if not fits(one["shape"], wanted):
                     return f"output {name} has the shape {one['shape']}"
-                raw += self._checked(name, one, told)
+                raw += self._checked(name, one, _elements(one["shape"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return f"no answer in the v2 protocol: {type(error).__name__}: {error}"[:200]
         if length is not None and int(length) + raw != len(content):
@@ -115,6 +120,20 @@ class TensorBodies:
         if each is not None and size != each * elements:
             raise ValueError(f"output {name} has {size} bytes")
         return size
+
+    def fault_of(self, outputs: Sequence[tuple[str, Sequence[int], int]]) -> str | None:
+        """The same for outputs that came apart: name, shape and size in bytes of each."""
+        found = {name: (shape, size) for name, shape, size in outputs}
+        for name, wanted in self._shapes.items():
+            if name not in found:
+                return f"output {name} is missing"
+            shape, size = found[name]
+            each = self._sizes[name]
+            if not fits(shape, wanted):
+                return f"output {name} has the shape {list(shape)}"
+            if each is not None and size != each * _elements(shape):
+                return f"output {name} has {size} bytes"
+        return None
 
     def _binary_head(self) -> bytes:
         inputs = []
@@ -143,6 +162,17 @@ def datatype(tensor: Tensor) -> str:
     """
     name = tensor.data_type.removeprefix("TYPE_")
     return "BYTES" if name == "STRING" else name
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether an answer has a shape that the spec allows; -1 stands for any size.
+
+    >>> fits([1, 214], [1, -1]), fits([3, 2], [2, 3])
+    (True, False)
+    """
+    return len(shape) == len(wanted) and all(
+        want in (-1, have) for have, want in zip(shape, wanted, strict=True)
+    )
 
 
 def _plain(values: NDArray[Any]) -> Any:

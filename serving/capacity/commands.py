@@ -110,6 +110,7 @@ def _planned(
     specs: Sequence[ModelSpec], files: Path, lengths: Sequence[str], settings: Settings
 ) -> Plan:
     from serving.capacity.known import parse_mix, read_known
+    from serving.capacity.measured import with_evidence
     from serving.capacity.plan import plan_fleet
     from serving.errors import InputError
 
@@ -121,7 +122,7 @@ def _planned(
                 f"lengths={name}: no such model is planned; use one of {', '.join(names)}"
             )
     known = {name: read_known(files / name, mixes.get(name)) for name in names}
-    return plan_fleet(specs, known, settings)
+    return plan_fleet(specs, with_evidence(settings.environment, known), settings)
 
 
 def _other(

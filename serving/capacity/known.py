@@ -14,6 +14,7 @@ from pathlib import Path
 from serving.capacity.architecture import Architecture, read_architecture
 from serving.capacity.batching import BatchCurve, read_curve
 from serving.capacity.llm_memory import LengthMix
+from serving.capacity.measured import Maximum
 from serving.capacity.safetensors_header import folder_weight_bytes
 from serving.errors import InputError
 
@@ -26,6 +27,8 @@ class Known:
     architecture: Architecture | None = None
     stored_bytes: int | None = None
     mix: LengthMix | None = None
+    maximum: Maximum | None = None
+    """A rate that a load test has confirmed; see `measured`."""
 
 
 def read_known(folder: Path, mix: LengthMix | None = None) -> Known:

@@ -183,6 +183,15 @@ def plan_model(spec: ModelSpec, known: Known, settings: Settings) -> ModelPlan:
     if served is not None:
         need = math.ceil(traffic.peak_rps * traffic.headroom_ratio / served.rps)
         sums.append(f"{served.sum}; {need:,} for the peak with headroom")
+        sums += [f"batch curve: {known.curve.source}"] if known.curve is not None else []
+        replicas = max(replicas, need)
+    if known.maximum is not None:
+        shown = known.maximum
+        need = math.ceil(traffic.peak_rps * traffic.headroom_ratio / shown.per_replica_rps)
+        sums.append(
+            f"shown to keep its SLO at {shown.rate_rps:,.4g} rps on {shown.replicas} replicas "
+            f"({shown.source}); {need:,} for the peak with headroom"
+        )
         replicas = max(replicas, need)
     measured = known.architecture is not None and isinstance(spec.engine, VllmEngine)
     fit = partial(fit_llm, spec, known) if measured else partial(fit_stated, spec, known, replicas)

@@ -12,6 +12,8 @@ from loadtest.payloads.triton import TensorBodies, datatype
 from loadtest.records import GRPC, MALFORMED, TIMEOUT
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from loadtest.job import Job
 
 
@@ -46,7 +48,6 @@ class Calls:
         self.timeout = job.timeout_seconds
         self.name = f"inference.GRPCInferenceService/ModelInfer {job.spec.name}"
         self.bodies = TensorBodies(job)
-        self.outputs = len(job.spec.outputs)
         self._request = _template(job, service_pb2)
 
     def request(self, position: int) -> Any:
@@ -54,8 +55,17 @@ class Calls:
         message = self._request
         del message.raw_input_contents[:]
         inputs = self.bodies.inputs(position)
-        message.raw_input_contents.extend([values.tobytes() for values in inputs.values()])
+        message.raw_input_contents.extend([_raw(values) for values in inputs.values()])
         return message
+
+
+def _raw(values: NDArray[Any]) -> bytes:
+    if values.dtype != object:
+        return values.tobytes()
+    from tritonclient.utils import serialize_byte_tensor
+
+    text: bytes = serialize_byte_tensor(values).item()
+    return text
 
 
 def calls_of(job: Job) -> Calls:
@@ -72,8 +82,8 @@ def _template(job: Job, service_pb2: Any) -> Any:
         one = message.inputs.add()
         one.name, one.datatype = tensor.name, datatype(tensor)
         one.shape.extend(shape_of(tensor, rows))
-    for tensor in job.spec.outputs:
-        message.outputs.add().name = tensor.name
+    for output in job.spec.outputs:
+        message.outputs.add().name = output.name
     return message
 
 
@@ -104,7 +114,11 @@ class GrpcAsker:
             status = TIMEOUT if name == "deadline exceeded" else GRPC + number
             return Answered(sent, ended, status, f"{name}: {code.details()}"[:200])
         ended = time.monotonic_ns()
-        sizes = [len(raw) for raw in answer.raw_output_contents]
-        if len(sizes) != calls.outputs or not all(sizes):
-            return Answered(sent, ended, MALFORMED, f"{len(sizes)} outputs of {calls.outputs}")
-        return Answered(sent, ended, 200, size_bytes=sum(sizes))
+        raw = answer.raw_output_contents
+        if len(raw) != len(answer.outputs):
+            why: str | None = f"{len(raw)} contents for {len(answer.outputs)} outputs"
+        else:
+            pairs = zip(answer.outputs, raw, strict=True)
+            why = calls.bodies.fault_of([(one.name, one.shape, len(data)) for one, data in pairs])
+        status = 200 if why is None else MALFORMED
+        return Answered(sent, ended, status, why, size_bytes=sum(map(len, raw)))
