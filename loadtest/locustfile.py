@@ -34,7 +34,7 @@ _agreements: dict[int, Agreement] = {}
 
 @events.init_command_line_parser.add_listener
 def _options(parser: LocustArgumentParser) -> None:
-    parser.add_argument("--model", default="filetype", env_var="GALLEY_MODEL", help="name of it")
+    parser.add_argument("--model", default="filetype", help="name of it")
     parser.add_argument("--workload", default="steady", help="name of a workload, or its file")
     parser.add_argument("--rate-rps", type=float, default=None, help="instead of the spec's peak")
     parser.add_argument("--seconds", type=float, default=None, help="measured time")

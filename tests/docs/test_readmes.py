@@ -87,6 +87,11 @@ def test_each_fenced_command_is_one_that_is_understood(line: str) -> None:
         targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(arguments) <= set(targets)
         return
+    if program == "locust":
+        locustfile = ROOT / arguments[arguments.index("-f") + 1]
+        own = set(re.findall(r'"(--[a-z-]+)"', locustfile.read_text()))
+        assert {word for word in arguments if word.startswith("--")} <= own
+        return
     assert program == "galley"
     group = commands()
     name, command, rest = group.resolve_command(
@@ -99,7 +104,8 @@ def test_each_fenced_command_is_one_that_is_understood(line: str) -> None:
 
 def test_the_table_of_variables_is_what_the_code_reads() -> None:
     listed = {name for row in table("variable") for name in re.findall(r"GALLEY_\w+", row[0])}
-    code = [*(ROOT / "serving").rglob("*.py"), *(ROOT / "infra").glob("*.py")]
+    folders = ("serving", "infra", "loadtest")
+    code = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     read = {name for path in code for name in re.findall(r'"(GALLEY_\w+)"', path.read_text())}
     # Set by the stack for the processes it starts, never by people.
     internal = {
@@ -109,6 +115,11 @@ def test_the_table_of_variables_is_what_the_code_reads() -> None:
         "GALLEY_TRITON_STUB",
     }
     assert listed == read - internal
+
+
+def test_the_table_of_workloads_is_the_folder_of_workloads() -> None:
+    listed = {name for row in table("workload") for name in re.findall(r"`(\w+)`", row[0])}
+    assert listed == {path.stem for path in (ROOT / "loadtest/workloads").glob("*.yaml")}
 
 
 def test_the_top_level_holds_what_it_should_and_nothing_else() -> None:
