@@ -1,17 +1,23 @@
 """A server that computes nothing and answers well: what a generator is measured against.
 
-    python -m loadtest.null_server JOB PORT
+    python -m loadtest.null_server JOB PORT [MEAN_MS]
 
-Every inference gets the right outputs, all zeros; every chat or completion a stream of as many
-tokens as the workload asks for, with nothing between them. What is then measured is the generator.
+With MEAN_MS each answer waits, log-normal around that mean and drawn from one seed, as a service of
+known speed. Every inference gets the right outputs, all zeros; every chat or completion a stream of
+as many tokens as the workload asks for, with nothing between them. What is then measured is the
+generator.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import orjson
 
 from loadtest.job import job_from
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
     from serving.tensors import Tensor
 
 HEADER_LENGTH: Final = "inference-header-content-length"
+SPREAD: Final = 0.4
+WAITS: Final = 10_007
 
 Answer = tuple[list[tuple[str, str]], bytes]
 
@@ -31,9 +39,11 @@ class NullServer:
 
     Args:
         job: the load test that it stands in for.
+        mean_ms: mean of what each answer waits.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, mean_ms: float = 0.0) -> None:
+        self._waits = cycle(_waits(mean_ms)) if mean_ms else None
         request = job.workload.request
         if request.kind == "chat" or request.kind == "completions":
             self._headers, self._body = _events(request.kind, request.output_tokens)
@@ -48,9 +58,18 @@ class NullServer:
         """Answer one request."""
         if scope.method == "POST":
             await protocol()
+            if self._waits is not None:
+                await asyncio.sleep(next(self._waits))
             protocol.response_bytes(200, self._headers, self._body)
         else:
             protocol.response_empty(200, [])
+
+
+def _waits(mean_ms: float) -> list[float]:
+    random = np.random.default_rng(1)
+    drawn = random.lognormal(math.log(mean_ms / 1e3) - SPREAD**2 / 2, SPREAD, WAITS)
+    found: list[float] = drawn.tolist()
+    return found
 
 
 def _tensors(job: Job, batch: int, *, binary: bool) -> Answer:
@@ -98,7 +117,9 @@ def main() -> None:
     """Answer on a loopback port until SIGTERM or SIGINT."""
     from loadtest.rsgi import run
 
-    run(NullServer(job_from(Path(sys.argv[1]).read_bytes())), int(sys.argv[2]))
+    job = job_from(Path(sys.argv[1]).read_bytes())
+    mean_ms = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
+    run(NullServer(job, mean_ms), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ while it was idle is opened anew before it is used.
 
 from __future__ import annotations
 
+import errno
 import socket as plain_socket
 import time
 from collections.abc import Callable, Mapping
@@ -19,12 +20,18 @@ import gevent.socket
 import gevent.ssl
 import httptools
 
-from loadtest.records import CONNECTION, TIMEOUT
+from loadtest.records import CONNECTION, GENERATOR, TIMEOUT
 from serving.errors import InputError
+from serving.judge.run import NEVER
 
 RECEIVE_BYTES: Final = 65_536
 IDLE_NS: Final = 1_000_000_000
 """Idle time after which it is worth a system call to see whether the server is still there."""
+
+OWN: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
+)
+"""What goes wrong on the side of the one who asks: open files, ports, memory."""
 
 Sink = Callable[[int, bytes], None]
 
@@ -34,9 +41,9 @@ class Response:
     """What came back. Moments are of the monotonic clock in ns.
 
     Attributes:
-        sent: just before the first byte left.
+        sent: just before the first byte left; NEVER where this machine could not send it.
         ended: just after the last byte came, or when it failed.
-        status: of HTTP; CONNECTION or TIMEOUT where there was none.
+        status: of HTTP; CONNECTION, TIMEOUT or GENERATOR where there was none.
         headers: by name in lower case.
         content: the body; empty where a sink took it.
         error: why there is no whole answer; None where there is one.
@@ -159,6 +166,9 @@ class Connection:
     def _failed(self, sent: int, error: Exception) -> Response:
         ended = time.monotonic_ns()
         self.close()
+        if isinstance(error, OSError) and error.errno in OWN:
+            # This machine ran out of something; the server was never asked.
+            return Response(NEVER, ended, GENERATOR, {}, b"", f"{error}")
         timed_out = isinstance(error, TimeoutError)
         what = "no whole answer in time" if timed_out else f"{type(error).__name__}: {error}"
         status = TIMEOUT if timed_out else CONNECTION

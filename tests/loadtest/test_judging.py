@@ -9,7 +9,7 @@ import pytest
 from loadtest import account
 from loadtest.account import Account
 from loadtest.judging import bound_to_fail, decided, evidence_of, read, verdict_of
-from loadtest.records import DROPPED, OPEN, TIMEOUT
+from loadtest.records import DROPPED, GENERATOR, OPEN, TIMEOUT
 from serving.errors import InputError
 from serving.judge.run import NEVER
 from serving.judge.verdict import Answer, Verdict
@@ -163,6 +163,40 @@ def test_a_workload_that_repeats_itself_may_be_answered_by_a_cache(tmp_path: Pat
     kept(tmp_path, job, with_flight(rows))
     run = read(tmp_path)
     assert verdict_of(run, evidence_of(run)).answer is Answer.PASS
+
+
+# A32: exit codes say what happened, and nothing else.
+
+
+def test_one_failure_in_many_is_no_reason_to_fail(tmp_path: Path) -> None:
+    found = judged(tmp_path, bad(rows_of(JOB, noisy(30)), FIRST + 100, 500))
+    assert (found.answer, found.exit_code) == (Answer.PASS, 0)
+
+
+def test_all_answered_and_too_slow_is_a_failure(tmp_path: Path) -> None:
+    found = judged(tmp_path, rows_of(JOB, np.where(np.arange(COUNT) % 20, noisy(30), 900)))
+    assert (found.answer, found.exit_code) == (Answer.FAIL, 1)
+
+
+def test_errors_of_the_generator_itself_make_the_run_invalid(tmp_path: Path) -> None:
+    places = np.arange(FIRST, COUNT, 33)
+    rows = bad(rows_of(JOB, noisy(30)), places, GENERATOR, sent=NEVER, ended=NEVER)
+    found = judged(tmp_path, rows)
+    assert (found.answer, found.exit_code) == (Answer.INVALID, 4)
+    assert [fault.what for fault in found.faults] == ["achieved rate"]
+
+
+# A31: an SLO is not rounded.
+
+
+@pytest.mark.parametrize(("ms", "answer"), [(104.9, Answer.FAIL), (99.8, Answer.PASS)])
+def test_a_limit_is_compared_before_anything_is_rounded(
+    tmp_path: Path, ms: float, answer: Answer
+) -> None:
+    job = job_of(seconds=120, error_ratio=0.01, latency_p99_ms=100.0)
+    kept(tmp_path, job, with_flight(rows_of(job, ms)))
+    run = read(tmp_path)
+    assert verdict_of(run, evidence_of(run)).answer is answer
 
 
 # P7, P8, P20: what is open, failed or dropped is bad; there is one denominator.

@@ -1,5 +1,6 @@
 """A connection tells what came and when; it repeats nothing, and trusts nothing that is cut off."""
 
+import errno
 import socket
 import threading
 import time
@@ -9,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from loadtest.engine.connection import Connection
-from loadtest.records import CONNECTION, TIMEOUT
+from loadtest.records import CONNECTION, GENERATOR, TIMEOUT
 from serving.errors import InputError
+from serving.judge.run import NEVER
 
 Handler = Callable[[socket.socket, bytes], bool]
 """Answers one request; whether it goes on with the connection."""
@@ -213,6 +215,21 @@ def test_nobody_at_the_other_end_is_an_error() -> None:
         port = reserved.getsockname()[1]
     found = connection_to(f"http://127.0.0.1:{port}", {}, 1).ask("/", b"x", {})
     assert found.status == CONNECTION
+
+
+# A32: too many open files here is no error of the server.
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL])
+def test_what_this_machine_lacks_is_the_generators_own_failure(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(number, "none left")
+
+    monkeypatch.setattr("gevent.socket.create_connection", fails)
+    found = connection_to("http://127.0.0.1:1", {}, 1).ask("/", b"x", {})
+    assert (found.status, found.sent) == (GENERATOR, NEVER)
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\0"])
