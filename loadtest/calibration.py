@@ -50,6 +50,7 @@ WARMUP_SECONDS: Final = 1.0
 KEPT_SECONDS: Final = 24 * 3600.0
 START_SECONDS: Final = 20.0
 LATE_RATIO: Final = 0.01
+USERS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ def _against(job: Job, url: str) -> Job:
         seed=0,
         peak_rps=FIRST_RPS,
         exact=True,
-        max_in_flight=job.users,
+        max_in_flight=USERS,
     )
 
 
@@ -207,7 +208,6 @@ def _identity(job: Job, processes: int) -> str:
         job.workload.request.model_dump_json(),
         f"{budget_of(job):.6g}",
         str(processes),
-        str(job.users),
         platform.node(),
         str(os.cpu_count()),
         str(len(os.sched_getaffinity(0))),

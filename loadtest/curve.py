@@ -25,7 +25,7 @@ from serving.errors import InfrastructureError, InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-POINT_SECONDS: Final = 2.0
+POINT_SECONDS: Final = 1.0
 FEWEST: Final = 20
 WARM: Final = 5
 CROWD_SECONDS: Final = 5.0

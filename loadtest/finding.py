@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from loadtest.maximum import CONFIRMATIONS, Search
+from loadtest.maximum import CONFIRMATIONS, WIDTH, Search
 from loadtest.testing import load_test
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def find_maximum(
     job: Job,
     *,
     processes: int = 1,
+    width: float = WIDTH,
+    calibrate: bool = True,
     watch: Callable[[str, Progress], None] = lambda _, __: None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Maximum:
@@ -44,13 +46,15 @@ def find_maximum(
     Args:
         job: the load test whose rate is searched; its own rate is where the search begins.
         processes: how many share the load.
+        width: how close the search comes, of the rate; a wider one takes fewer runs.
+        calibrate: whether the generator is measured first, where it was not of late.
         watch: is told how far the run is that goes on.
         told: is told of each rate and its verdict.
 
     Raises:
         InfrastructureError: the generator did not start.
     """
-    search, folders = Search(START_RATIO * job.peak_rps), []
+    search, folders = Search(START_RATIO * job.peak_rps, width=width), []
     while (following := search.next) is not None:
         rate, confirms = following
         number = len(search.probes)
@@ -61,7 +65,7 @@ def find_maximum(
         def follow(_: str, progress: Progress, text: str = text) -> None:
             watch(text, progress)
 
-        found = load_test(probe, processes=processes, watch=follow)
+        found = load_test(probe, processes=processes, calibrate=calibrate, watch=follow)
         search = search.told(found.verdict.answer)
         folders.append(str(found.run.folder))
         why = found.verdict.faults[0].message if found.verdict.faults else ""

@@ -71,6 +71,9 @@ def loadtest(
     find_max: Annotated[
         bool, typer.Option("--find-max", help="Search the highest rate that keeps the SLO.")
     ] = False,
+    width: Annotated[
+        float, typer.Option("--width", min=0.01, max=1, help="How close --find-max comes.")
+    ] = 0.05,
     curve: Annotated[
         bool, typer.Option("--curve", help="Measure time by batch size on one replica.")
     ] = False,
@@ -110,7 +113,9 @@ def loadtest(
         _curve(job, keeps=evidence, json=json)
         return
     if find_max:
-        raise typer.Exit(_maximum(job, processes, keeps=evidence, json=json))
+        raise typer.Exit(
+            _maximum(job, processes, width, calibrate=calibrate, keeps=evidence, json=json)
+        )
     _announce(job)
     found = _tested(job, out, processes, calibrate=calibrate)
     told = keep(found) if evidence else None
@@ -149,7 +154,9 @@ def _curve(job: Job, *, keeps: bool, json: bool) -> None:
         print_line(f"kept as evidence: {kept}; `galley plan` reckons with it")
 
 
-def _maximum(job: Job, processes: int, *, keeps: bool, json: bool) -> int:
+def _maximum(
+    job: Job, processes: int, width: float, *, calibrate: bool, keeps: bool, json: bool
+) -> int:
     from dataclasses import asdict
     from json import dumps
 
@@ -163,7 +170,14 @@ def _maximum(job: Job, processes: int, *, keeps: bool, json: bool) -> int:
             done = 100 * progress.ended // max(progress.total, 1)
             tell(min(done, 100), f"{doing}: {progress.phase}")
 
-        found = find_maximum(job, processes=processes, watch=watch, told=say)
+        found = find_maximum(
+            job,
+            processes=processes,
+            width=width,
+            calibrate=calibrate,
+            watch=watch,
+            told=say,
+        )
     replicas = len(replicas_of(job))
     probes = [asdict(probe) for probe in found.search.probes]
     kept = None

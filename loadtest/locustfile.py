@@ -1,8 +1,9 @@
 """What `locust -f loadtest/locustfile.py` runs: an open-loop load test of a model of galley's.
 
 Locust's own options work as ever: --headless, the web page, --processes, --master and --worker,
---csv, --html. What is sent is a workload (--workload) for a model (--model); when, is its schedule,
-so users are no more than hands: as many as may be busy at once.
+--csv, --html; save for numbers of users and their ramp, which an open loop does not have. What is
+sent is a workload (--workload) for a model (--model); when, is its schedule, so users are no more
+than hands: as many as may be busy at once.
 
 In Locust's tables and pages, times count from the moment at which a request was due.
 """
@@ -39,6 +40,7 @@ def _options(parser: LocustArgumentParser) -> None:
     parser.add_argument("--rate-rps", type=float, default=None, help="instead of the spec's peak")
     parser.add_argument("--seconds", type=float, default=None, help="measured time")
     parser.add_argument("--seed", type=int, default=None, help="instead of the workload's")
+    parser.add_argument("--max-in-flight", type=int, default=None, help="most open requests")
     parser.add_argument("--job", default="", include_in_web_ui=False, help="a settled load test")
 
 
@@ -68,7 +70,7 @@ def _settled(environment: Environment) -> tuple[Any, Path | None]:
             rate_rps=options.rate_rps,
             seconds=options.seconds,
             seed=options.seed,
-            max_in_flight=options.num_users,
+            max_in_flight=options.max_in_flight,
         )
     except GalleyError as error:
         raise SystemExit(f"galley: {error}") from None
@@ -143,8 +145,6 @@ class Refused(Exception):
 
 class OpenLoop(LoadTestShape):
     """All users at once, until every worker is done."""
-
-    use_common_options = True
 
     def tick(self) -> tuple[int, float] | None:
         """How many users there are to be; None ends the run."""

@@ -42,10 +42,12 @@ class Search:
     Attributes:
         start_rps: the first rate.
         probes: what was tried, in order.
+        width: how close a rate that passes and one that does not must come, of the rate.
     """
 
     start_rps: float
     probes: tuple[Probe, ...] = ()
+    width: float = WIDTH
 
     @property
     def proven_rps(self) -> float | None:
@@ -88,14 +90,14 @@ class Search:
             return None
         proven, failed = self.proven_rps, self.failed_rps
         if confirmations:
-            return confirmations[-1].rate_rps * (1 - WIDTH), True
+            return confirmations[-1].rate_rps * (1 - self.width), True
         if proven is None:
             lower = self.start_rps if failed is None else failed / 2
             return (lower, False) if lower >= self.start_rps * LOWEST else None
         tried = len(self.probes)
         if failed is None:
             return (proven * 2, False) if tried < MOST_PROBES else (proven, True)
-        if failed <= proven * (1 + WIDTH) or tried >= MOST_PROBES:
+        if failed <= proven * (1 + self.width) or tried >= MOST_PROBES:
             return proven, True
         return math.sqrt(proven * failed), False
 
