@@ -157,7 +157,7 @@ def test_sends_that_follow_answers_are_no_schedule_whatever_they_are_called() ->
         (Generator(loop_lag_p99_ms=8.0), "event loop lag"),
         (Generator(loop_lag_p99_ms=math.nan), "event loop lag"),
         (Generator(workers_lost=1), "workers"),
-        (Generator(calibrated_rps=40.0), "calibration"),
+        (Generator(calibrated_rps=4.0), "calibration"),
         (Generator(cache_hits_beyond=0.4), "cache"),
         (Generator(cache_hits_beyond=math.nan), "cache"),
         (Generator(calibrated_rps=math.nan), "calibration"),
