@@ -1,9 +1,9 @@
 """`Connection`: one HTTP/1.1 connection of a user, with the moments that a measurement needs.
 
-httptools parses, gevent waits. The clients that Locust brings along take several times as much
-processor time (see bench/RESULTS.md), and say nothing of when the first byte left. Here nothing is
-sent twice, and both moments are taken beside the system call. A connection that the server closed
-while it was idle is opened anew before it is used.
+httptools parses, gevent waits. The clients that Locust brings along take more processor time (see
+bench/RESULTS.md), and say nothing of when the first byte left. Here nothing is sent twice, and both
+moments are taken beside the system call. A connection that the server closed while it was idle is
+opened anew before it is used.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ FOUND = Found(
     calibrated_rps=2800.0,
     accuracy_rps=1408.0,
     ours_ms=[{"p50": 20.0, "p99": 50.0, "p99.9": 70.0}],
+    second_ms=[{"p50": 20.0, "p99": 40.0, "p99.9": 70.0}],
     stall_p99_ms={"ours": 1900.0, "FastHttpUser": 12.0},
 )
 
@@ -23,7 +24,8 @@ def test_ratios_are_of_the_same_round() -> None:
 def test_what_is_not_installed_is_told_as_not_measured() -> None:
     text = markdown(FOUND)
     assert "not measured" in text
-    assert FOUND.apart("p99") is None
+    assert FOUND.apart("p99") == 0.25
+    assert Found().apart("p99") is None
     assert "| FastHttpUser | 4,250 | 2.00 (target: 0.8) |" in text
 
 
