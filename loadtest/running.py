@@ -32,6 +32,8 @@ MORE: Final = 1.2
 """A run is looked at again when it holds so many times the rows of the last look."""
 START_SECONDS: Final = 90.0
 STOP_SECONDS: Final = 15.0
+OVERDUE_SECONDS: Final = 90.0
+"""After the last request must have ended: a generator that still runs is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class _Follower:
         self._enough, self._watch = enough, watch
         self._begun = time.monotonic()
         self._looked_at = 0
+        self._longest = job.schedule.until / 1e9 + job.timeout_seconds + OVERDUE_SECONDS
         self.started = False
 
     def follow(self) -> int | None:
@@ -152,8 +155,12 @@ class _Follower:
                 cut = self._look(rows, now - first)
                 if cut is not None:
                     (self._folder / account.STOP).touch()
-                    self._child.wait(STOP_SECONDS)
+                    # One that does not stop is made to; then it gives no account, and is INVALID.
+                    with suppress(subprocess.TimeoutExpired):
+                        self._child.wait(STOP_SECONDS)
                     return cut
+            if self.started and now - first > self._longest:
+                return None
             time.sleep(LOOK_SECONDS)
         self.started = self.started or path.exists()
         return None

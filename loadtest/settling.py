@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from loadtest.job import Job
-from loadtest.workload import workload_of
+from loadtest.workload import Workload, workload_of
 from serving.errors import InputError
 from serving.paths import home_folder, specs_folder
 from serving.publish import spec_of
 
 if TYPE_CHECKING:
     from serving.local.home import Home
+    from serving.spec import ModelSpec
+
+
+ASKED_OF: Final = {
+    "triton_http": "triton",
+    "triton_grpc": "triton",
+    "chat": "vllm",
+    "completions": "vllm",
+}
+"""Which engine answers which kind of request."""
 
 
 def settle(
@@ -43,6 +53,7 @@ def settle(
     """
     spec = spec_of(model, specs_folder())
     chosen = workload_of(workload)
+    _check(spec, chosen)
     given: dict[str, Any] = {
         "seconds": seconds,
         "exact": exact or None,
@@ -61,6 +72,26 @@ def settle(
         **{name: value for name, value in given.items() if value is not None},
         **place,
     )
+
+
+def _check(spec: ModelSpec, workload: Workload) -> None:
+    """Whether the model can be asked in the workload's way."""
+    asks, engine = workload.request.kind, spec.engine.kind
+    if engine not in (ASKED_OF[asks], "container"):
+        fitting = [kind for kind, of in ASKED_OF.items() if of == engine]
+        raise InputError(
+            f"workload={workload.name}: asks {spec.name} for {asks}, which {engine} does not "
+            f"answer; use a workload whose request is {' or '.join(fitting)}"
+        )
+    rows, most = (
+        getattr(workload.request, "batch_size", 1),
+        getattr(spec.engine, "max_batch_size", 1),
+    )
+    if rows > max(1, most):
+        raise InputError(
+            f"workload={workload.name}: batch_size={rows} is more than max_batch_size={most} of "
+            f"{spec.name}; lower it"
+        )
 
 
 def _elsewhere(url: str, ca: Path | None) -> dict[str, Any]:

@@ -125,6 +125,7 @@ class _Run:
     folder: Path
     order: list[str]
     started: float = 0.0
+    began_at: float = 0.0
     ready: dict[str, str] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     recorded: dict[str, int] = field(default_factory=dict)
@@ -181,6 +182,10 @@ class Agreement:
         if not run.stopping and (run.folder / account.STOP).exists():
             self._break_off(run)
         self._look_for_lost(run)
+        lasts = run.job.schedule.until / 1e9 + run.job.timeout_seconds + PATIENCE_SECONDS
+        if run.began_at and time.monotonic() - run.began_at > lasts:
+            # Somebody is stuck; what there is will be judged, and found wanting.
+            run.lost.update(set(run.order) - run.parts.keys())
         return set(run.order) <= run.parts.keys() | run.lost
 
     # What Locust tells.
@@ -282,7 +287,7 @@ class Agreement:
             return
         if not set(run.order) <= run.ready.keys():
             return
-        run.started = time.time() + LEAD_SECONDS
+        run.started, run.began_at = time.time() + LEAD_SECONDS, time.monotonic()
         if self.side is not None:
             self.side.begin(run.started, lambda rows, health: self._take(run, "self", rows, health))
             return
