@@ -54,6 +54,12 @@ def test_a_generator_that_was_never_on_time_is_believed_nowhere() -> None:
     assert climbed([]) == (0.0, False)
 
 
+def test_a_hiccup_on_the_way_up_costs_nothing() -> None:
+    steps = [Climbed(1.0, 100, 0), Climbed(2.0, 100, 20), Climbed(4.0, 100, 20)]
+    assert climbed(steps) == (1.0, False)
+    assert climbed([*steps, Climbed(8.0, 100, 1)]) == (8.0, False)
+
+
 def test_the_budget_is_a_twentieth_of_the_strictest_promise() -> None:
     assert budget_of(job_of()) == 12.5
     assert budget_of(job_of("ranker")) == 2.5
