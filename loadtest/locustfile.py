@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from locust import LoadTestShape, User, events, task
 
@@ -23,12 +24,13 @@ from loadtest.engine.agreement import Agreement
 from loadtest.engine.askers import Asker
 from loadtest.engine.open_loop import Answered
 from loadtest.job import job_from
-from serving.errors import GalleyError
+from serving.errors import GalleyError, InputError
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
 
+N = TypeVar("N", int, float)
 _log = logging.getLogger("galley.loadtest")
 _agreements: dict[int, Agreement] = {}
 
@@ -51,9 +53,11 @@ def _init(environment: Environment, **_: Any) -> None:
         environment, _job_of, _concluded, follower=os.getppid() if options.job else None
     )
     _agreements[id(environment)] = agreement
-    if not agreement.is_worker and not environment.host:
-        # Users are made before a run is settled, and need to know where they will go.
-        environment.host = _settled(environment)[0].url
+    if not agreement.is_worker:
+        try:
+            environment.host = environment.host or _settled(environment)[0].url
+        except GalleyError as error:
+            raise SystemExit(f"galley: {error}") from None
 
 
 def _settled(environment: Environment) -> tuple[Any, Path | None]:
@@ -63,18 +67,25 @@ def _settled(environment: Environment) -> tuple[Any, Path | None]:
         return job_from(path.read_bytes()), path.parent
     from loadtest.settling import settle
 
-    try:
-        job = settle(
-            options.model,
-            options.workload,
-            rate_rps=options.rate_rps,
-            seconds=options.seconds,
-            seed=options.seed,
-            max_in_flight=options.max_in_flight,
-        )
-    except GalleyError as error:
-        raise SystemExit(f"galley: {error}") from None
+    job = settle(
+        options.model,
+        options.workload,
+        rate_rps=_number(options.rate_rps, float),
+        seconds=_number(options.seconds, float),
+        seed=_number(options.seed, int),
+        max_in_flight=_number(options.max_in_flight, int),
+    )
     return job, None
+
+
+def _number(given: Any, kind: Callable[[Any], N]) -> N | None:
+    """A number as the command line or Locust's page gives it; both leave it out in their way."""
+    if given is None or given == "":
+        return None
+    try:
+        return kind(given)
+    except ValueError:
+        raise InputError(f"{given!r:.40} is no number; give one, or leave it empty") from None
 
 
 def _job_of(environment: Environment) -> tuple[Any, Path]:
@@ -152,5 +163,10 @@ class OpenLoop(LoadTestShape):
         agreement = _agreements[id(runner.environment)]
         if agreement.finished:
             return None
-        users = _settled(runner.environment)[0].users
+        try:
+            users = _settled(runner.environment)[0].users
+        except GalleyError as error:
+            # On Locust's page it can be put right, and tried again.
+            _log.error("%s", error)
+            return None
         return users, users

@@ -6,11 +6,14 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import ValidationError
+
 from loadtest.job import Job
 from loadtest.workload import Workload, workload_of
 from serving.errors import InputError
 from serving.paths import home_folder, specs_folder
 from serving.publish import spec_of
+from serving.strict import sentences
 
 if TYPE_CHECKING:
     from serving.local.home import Home
@@ -63,15 +66,18 @@ def settle(
         "max_in_flight": max_in_flight,
     }
     place = _elsewhere(url, ca) if url else _local(model, home)
-    return Job(
-        spec=spec,
-        workload=chosen,
-        seed=chosen.seed if seed is None else seed,
-        salt=secrets.randbits(32) if salt is None else salt,
-        peak_rps=spec.traffic.peak_rps if rate_rps is None else rate_rps,
-        **{name: value for name, value in given.items() if value is not None},
-        **place,
-    )
+    try:
+        return Job(
+            spec=spec,
+            workload=chosen,
+            seed=chosen.seed if seed is None else seed,
+            salt=secrets.randbits(32) if salt is None else salt,
+            peak_rps=spec.traffic.peak_rps if rate_rps is None else rate_rps,
+            **{name: value for name, value in given.items() if value is not None},
+            **place,
+        )
+    except ValidationError as error:
+        raise InputError("\n".join(sentences("load test", error))) from None
 
 
 def _check(spec: ModelSpec, workload: Workload) -> None:

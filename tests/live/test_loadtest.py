@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -18,6 +20,7 @@ from loadtest import account
 from loadtest.records import Records
 from loadtest.report.report import report_from
 from serving.environments import local_store
+from serving.local.ports import choose_ports
 from serving.registry import evidence
 from tests.live.conftest import ROOT, Stack
 
@@ -239,6 +242,44 @@ def test_locust_alone_runs_the_same_test_and_exits_with_the_verdict(
     assert done.returncode == 3, done.stderr
     assert "verdict: INCONCLUSIVE" in done.stderr
     assert "/v2/models/filetype/infer" in done.stderr
+
+
+def test_locusts_page_starts_a_run_from_what_is_typed_there(stack: Stack, runs: Path) -> None:
+    port = choose_ports(("page",), {}, random.Random())["page"]
+    page = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py"),
+            *("--web-host", "127.0.0.1", "--web-port", str(port)),
+        ],
+        cwd=ROOT,
+        env=environment(stack, runs),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with httpx.Client(
+            base_url=page, trust_env=False, transport=httpx.HTTPTransport(retries=5)
+        ) as ask:
+            for typed in (
+                {"workload": "no such"},
+                {"workload": "smoke", "rate_rps": "20", "seed": ""},
+            ):
+                before = set(runs.glob("*-filetype-smoke*"))
+                ask.post("/swarm", data={"model": "filetype", **typed}).raise_for_status()
+                deadline = time.monotonic() + 60
+                found: set[Path] = set()
+                while typed["workload"] == "smoke" and not found and time.monotonic() < deadline:
+                    new = set(runs.glob("*-filetype-smoke*")) - before
+                    found = {one for one in new if (one / account.REPORT_JSON).exists()}
+                    time.sleep(0.2)
+        (run,) = found
+        report = report_from((run / account.REPORT_JSON).read_bytes())
+        assert report.outcomes == {"200": report.requests}
+        assert report.rate_rps == 20
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def test_a_batch_curve_is_measured_and_the_plan_reckons_with_it(stack: Stack, runs: Path) -> None:

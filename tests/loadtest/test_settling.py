@@ -43,6 +43,16 @@ def test_what_cannot_be_tested_is_told(arguments: tuple[str, str], said: str) ->
         settle(*arguments, url=URL)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("rate_rps", -1.0), ("seconds", 0.0), ("seed", -3), ("error_ratio", 2.0), ("alpha", 1.5)],
+)
+def test_a_number_that_is_none_is_told_with_its_name(option: str, value: float) -> None:
+    named = "peak_rps" if option == "rate_rps" else option
+    with pytest.raises(InputError, match=named):
+        settle("ranker", "steady", url=URL, **{option: value})  # type: ignore[arg-type]
+
+
 def test_another_kind_of_address_is_refused() -> None:
     with pytest.raises(InputError, match="no http or https"):
         settle("ranker", "steady", url="ranker.example")
