@@ -21,6 +21,7 @@ import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from serving.errors import InputError
+from serving.judge.run import NEVER
 from serving.slo import Positive
 from serving.strict import Fault, Rule, Strict, tagged
 
@@ -52,7 +53,10 @@ class Gamma(Strict):
 
     kind: Literal["gamma"]
     rate_ratio: Positive = Field(default=1.0, description="mean rate, of the model's peak")
-    burstiness: Positive = Field(description="shape of the gaps: 1 is Poisson, less is burstier")
+    # Below, a run is one heap of requests; above, gaps are even.
+    burstiness: float = Field(
+        ge=0.01, le=1000, description="shape of the gaps: 1 is Poisson, less is burstier"
+    )
 
 
 class Ramp(Strict):
@@ -88,10 +92,12 @@ class Steps(Strict):
 
 
 class Replay(Strict):
-    """The moments of a recorded trace, from its first on."""
+    """The moments of a recorded trace, from its first on, at the rate that it had."""
 
     kind: Literal["replay"]
-    trace: str = Field(description="file with a moment in seconds a line, beside the workload")
+    trace: str = Field(
+        description="file beside the workload: a moment in seconds a line, or a log of requests"
+    )
     speed: Positive = Field(default=1.0, description="2 sends it in half the time")
 
 
@@ -122,8 +128,7 @@ def moments(arrivals: Arrivals, *, peak_rps: float, seconds: float, seed: int) -
     match arrivals:
         case Constant():
             rate = arrivals.rate_ratio * peak_rps
-            count = _bounded(math.ceil(rate * seconds - 1e-9))
-            found = np.arange(count) / rate
+            found = np.arange(math.ceil(bounded(rate * seconds) - 1e-9)) / rate
         case Poisson():
             found = _renewal(random, arrivals.rate_ratio * peak_rps, seconds, 1.0)
         case Gamma():
@@ -141,22 +146,32 @@ def moments(arrivals: Arrivals, *, peak_rps: float, seconds: float, seed: int) -
     return np.minimum(np.rint(found * 1e9), seconds * 1e9 - 1).astype(np.int64)
 
 
-def mean_ratio(arrivals: Arrivals, seconds: float) -> float | None:
-    """Mean rate over that time, of the peak; None for a trace, which has its own."""
+def seconds_for(arrivals: Arrivals, *, peak_rps: float, requests: int) -> float:
+    """How long so many requests take on average; 0 where going on would bring no more.
+
+    A trace is as long as it is, and steps that end in silence bring nothing after it.
+    """
     match arrivals:
         case Constant() | Poisson() | Gamma():
-            return arrivals.rate_ratio
+            return _quotient(requests, arrivals.rate_ratio * peak_rps)
         case Ramp():
-            return (arrivals.from_ratio + arrivals.to_ratio) / 2
+            mean_ratio = (arrivals.from_ratio + arrivals.to_ratio) / 2
+            return _quotient(requests, mean_ratio * peak_rps)
         case Steps():
-            times, rates = _corners(arrivals.steps, 1.0, seconds)
-            return float(np.trapezoid(rates, times)) / seconds
+            begun, left = 0.0, float(requests)
+            for step in arrivals.steps[:-1]:
+                rate = step.rate_ratio * peak_rps
+                if left <= rate * step.seconds:
+                    return begun + (left / rate if left else 0.0)
+                begun, left = begun + step.seconds, left - rate * step.seconds
+            last = arrivals.steps[-1].rate_ratio
+            return begun + _quotient(left, last * peak_rps) if last else 0.0
         case Replay():
-            return None
+            return 0.0
 
 
-def first_ratio(arrivals: Arrivals) -> float:
-    """The rate that a run begins with, of the peak: what to warm up at."""
+def first_ratio(arrivals: Arrivals) -> float | None:
+    """The rate that a run begins with, of the peak; None for a trace, which has its own."""
     match arrivals:
         case Constant() | Poisson() | Gamma():
             return arrivals.rate_ratio
@@ -165,24 +180,33 @@ def first_ratio(arrivals: Arrivals) -> float:
         case Steps():
             return arrivals.steps[0].rate_ratio
         case Replay():
-            return 0.0
+            return None
 
 
-def _bounded(count: float) -> int:
-    if not count <= MOST:
+def bounded(requests: float) -> float:
+    """As many requests, if one run can hold them.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not requests <= MOST:
         raise InputError(
-            f"the schedule would hold {count:,.0f} requests; one run holds at most {MOST:,}, so "
+            f"the schedule would hold {requests:,.0f} requests; one run holds at most {MOST:,}, so "
             "lower the rate or the time"
         )
-    return int(count)
+    return requests
+
+
+def _quotient(requests: float, rate: float) -> float:
+    """Seconds; a rate that is too small for numbers takes for ever."""
+    return requests / rate if rate else math.inf
 
 
 def _renewal(
     random: np.random.Generator, rate: float, seconds: float, shape: float
 ) -> NDArray[np.float64]:
     """Moments whose gaps are independent; drawn until the time is full."""
-    mean = rate * seconds
-    _bounded(mean)
+    mean = bounded(rate * seconds)
     # The spread of the number of arrivals is sqrt(mean / shape); what is over is cut off.
     block = int(mean + 6 * math.sqrt(mean / min(shape, 1.0))) + 64
     gaps = [random.gamma(shape, 1 / (shape * rate), block)]
@@ -216,7 +240,7 @@ def _inhomogeneous(
     """Poisson with a rate that is a line between corners, by its integral turned around."""
     at, rate = np.array(times), np.array(rates)
     area = np.concatenate([[0.0], np.cumsum(np.diff(at) * (rate[1:] + rate[:-1]) / 2)])
-    count = random.poisson(_bounded(area[-1]) and area[-1])
+    count = random.poisson(bounded(area[-1]))
     reached = np.sort(random.uniform(0.0, area[-1], count))
     # In which part each arrival falls, and where in it: the area under a line is a square in time.
     part = np.clip(np.searchsorted(area, reached, side="right") - 1, 0, len(at) - 2)
@@ -225,31 +249,66 @@ def _inhomogeneous(
     slope = np.divide(
         rate[part + 1] - rate[part], length, out=np.zeros_like(left), where=length > 0
     )
-    root = np.sqrt(rate[part] ** 2 + 2 * slope * left)
-    return np.sort(at[part] + 2 * left / (rate[part] + root)).astype(np.float64)
+    root = np.sqrt(np.maximum(rate[part] ** 2 + 2 * slope * left, 0.0))
+    # Where both rates are 0 nothing is left either: that arrival is on the corner itself.
+    mean = (rate[part] + root) / 2
+    inside = np.divide(left, mean, out=np.zeros_like(left), where=mean > 0)
+    return np.sort(at[part] + inside).astype(np.float64)
 
 
 def _trace(path: Path) -> NDArray[np.float64]:
+    """Seconds since the first moment, in order."""
+    if not path.is_file():
+        raise InputError(
+            f"trace={path}: is no file; give the path as seen from the workload's file"
+        )
     try:
-        text = path.read_text(encoding="utf-8")
+        found = _moments_in(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"trace={path}: cannot be read ({error}); give a text file") from None
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        word = line.split("#", 1)[0].strip()
-        if not word:
-            continue
-        try:
-            found.append(float(word))
-        except ValueError:
-            raise InputError(
-                f"{path}:{number}: {word[:40]!r} is no number; write a moment in seconds a line"
-            ) from None
-    values = np.array(found, dtype=np.float64)
-    if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
+    if not len(found):
+        raise InputError(f"trace={path}: holds no moments; write one in seconds a line")
+    since: NDArray[np.float64] = found - found[0]
+    return since
+
+
+def _moments_in(path: Path) -> NDArray[np.float64]:
+    found: list[float] = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            word = line.split("#", 1)[0].strip()
+            if not word:
+                continue
+            try:
+                moment = float(word)
+            except ValueError:
+                if not found:
+                    return _moments_logged(path)
+                raise InputError(
+                    f"trace={path}: line {number} is {word[:40]!r}; write a moment in seconds"
+                ) from None
+            if not math.isfinite(moment) or (found and moment < found[-1]):
+                raise InputError(
+                    f"trace={path}: line {number} is {word[:40]!r}, which does not go on in time; "
+                    "sort the moments"
+                )
+            found.append(moment)
+            bounded(len(found))
+    return np.array(found, dtype=np.float64)
+
+
+def _moments_logged(path: Path) -> NDArray[np.float64]:
+    """When the requests of a log were due; a log is written as they end, not as they come."""
+    from loadtest.recordings.reading import read_recording
+
+    try:
+        run = read_recording(path).run
+    except InputError as error:
         raise InputError(
-            f"trace={path}: holds no moments in rising order; write one in seconds a line"
-        )
-    _bounded(len(values))
-    since: NDArray[np.float64] = values - values[0]
+            f"trace={path}: holds no moments in seconds, and as a log of requests: {error}"
+        ) from None
+    bounded(len(run))
+    due = np.sort(run.intended[run.intended != NEVER])
+    # Taken from each other as whole numbers: a date in nanoseconds is too long for a float.
+    since: NDArray[np.float64] = (due - due[:1]) / 1e9
     return since

@@ -16,6 +16,7 @@ import hashlib
 import os
 import platform
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -238,13 +239,11 @@ def _keep(path: Path, found: Calibration) -> None:
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    import httpx
-
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and server.poll() is None:
         try:
-            httpx.get(f"http://127.0.0.1:{port}/", timeout=1, trust_env=False)
-        except httpx.HTTPError:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
             time.sleep(0.05)
         else:
             return

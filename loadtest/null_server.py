@@ -113,13 +113,54 @@ def _events(kind: str, tokens: int) -> Answer:
     return [("content-type", "text/event-stream")], event * tokens + b"data: [DONE]\n\n"
 
 
+async def serve_grpc(job: Job, port: int) -> None:
+    """The same over gRPC: one fixed answer to every ModelInfer, until cancelled."""
+    import grpc
+    import grpc.aio
+
+    answer = _message(job)
+
+    async def infer(_: bytes, __: object) -> bytes:
+        return answer
+
+    methods = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("inference.GRPCInferenceService", methods),)
+    )
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+def _message(job: Job) -> bytes:
+    from tritonclient.grpc import service_pb2
+
+    request: Any = job.workload.request
+    headers, body = _tensors(job, request.batch_size, binary=True)
+    length = int(dict(headers)[HEADER_LENGTH])
+    message, at = service_pb2.ModelInferResponse(model_name=job.spec.name), length
+    for said in orjson.loads(body[:length])["outputs"]:
+        output = message.outputs.add()
+        output.name, output.datatype = said["name"], said["datatype"]
+        output.shape.extend(said["shape"])
+        size = said["parameters"]["binary_data_size"]
+        message.raw_output_contents.append(body[at : at + size])
+        at += size
+    text: bytes = message.SerializeToString()
+    return text
+
+
 def main() -> None:
     """Answer on a loopback port until SIGTERM or SIGINT."""
     from loadtest.rsgi import run
 
-    job = job_from(Path(sys.argv[1]).read_bytes())
+    job, port = job_from(Path(sys.argv[1]).read_bytes()), int(sys.argv[2])
     mean_ms = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
-    run(NullServer(job, mean_ms), int(sys.argv[2]))
+    if job.workload.request.kind == "triton_grpc":
+        asyncio.run(serve_grpc(job, port))
+    else:
+        run(NullServer(job, mean_ms), port)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtest.arrivals import Poisson, first_ratio, mean_ratio, moments
+from loadtest.arrivals import Poisson, bounded, first_ratio, moments, seconds_for
 from serving.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from loadtest.arrivals import Arrivals
     from loadtest.workload import Workload
 
 LONGEST_SECONDS: Final = 24 * 3600.0
@@ -91,27 +92,13 @@ def schedule_of(
         )
     # Two streams of one seed: the warm-up's length moves nothing in the measured part.
     seeds = np.random.SeedSequence(seed).generate_state(2)
-    parts = []
-    ratio = first_ratio(workload.arrivals)
-    if warm and ratio:
-        parts.append(
-            moments(
-                Poisson(kind="poisson", rate_ratio=ratio),
-                peak_rps=peak_rps,
-                seconds=warm,
-                seed=int(seeds[0]),
-            )
-        )
+    due = moments(workload.arrivals, peak_rps=peak_rps, seconds=lasts, seed=int(seeds[1]))
     warmup_until = round(warm * 1e9)
-    parts.append(
-        warmup_until
-        + moments(
-            workload.arrivals,
-            peak_rps=peak_rps,
-            seconds=lasts,
-            seed=int(seeds[1]),
-        )
-    )
+    parts = [warmup_until + due]
+    if warm and (rate := _first_rate(workload.arrivals, due, peak_rps, warm)):
+        alike = Poisson(kind="poisson")
+        parts.insert(0, moments(alike, peak_rps=rate, seconds=warm, seed=int(seeds[0])))
+    bounded(sum(map(len, parts)))
     return Schedule(np.concatenate(parts), warmup_until, warmup_until + round(lasts * 1e9))
 
 
@@ -120,7 +107,13 @@ def measured_seconds(
 ) -> float:
     """How long is measured: as asked, or for as long as it takes to say anything."""
     asked = workload.seconds if seconds is None else seconds
-    ratio = mean_ratio(workload.arrivals, asked)
-    if not ratio or workload.exact:
+    if workload.exact:
         return asked
-    return max(asked, math.ceil(least_requests / (ratio * peak_rps)))
+    needed = seconds_for(workload.arrivals, peak_rps=peak_rps, requests=least_requests)
+    return max(asked, math.ceil(needed) if needed < math.inf else needed)
+
+
+def _first_rate(arrivals: Arrivals, due: NDArray[np.int64], peak_rps: float, warm: float) -> float:
+    """What to warm up at, requests a second; a trace tells by its moments alone how it begins."""
+    ratio = first_ratio(arrivals)
+    return int((due < warm * 1e9).sum()) / warm if ratio is None else ratio * peak_rps

@@ -8,10 +8,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Discriminator, Field, Tag, ValidationError
 
 from loadtest.arrivals import Arrivals, Replay
-from serving.errors import InputError
+from serving.errors import InputError, SpecError
 from serving.slo import Because, Positive
 from serving.spec import Name
-from serving.strict import Strict, sentences, tagged
+from serving.strict import Fault, Strict, sentence, sentences, tagged
 from serving.yaml_file import read_mapping
 
 WORKLOADS: Final = Path(__file__).parent / "workloads"
@@ -79,21 +79,22 @@ class Workload(Strict):
 
 
 def load_workload(path: Path) -> Workload:
-    """The workload of a file.
+    """The workload of a file, which is named for it.
 
     Raises:
-        SpecError: it cannot be read.
-        InputError: with every fault in it.
+        SpecError: with everything that is wrong with the file.
     """
     mapping = read_mapping(path)
+    name, faults = mapping.get("name"), []
+    if isinstance(name, str) and name != path.stem:
+        fault = Fault(("name",), name, "is not the file's own", f"write name: {path.stem}")
+        faults.append(sentence(path.name, fault))
     try:
         found = Workload.model_validate(mapping)
     except ValidationError as error:
-        raise InputError("\n".join(sentences(path.name, error))) from None
-    if found.name != path.stem:
-        raise InputError(
-            f"{path.name}: name={found.name}, must be the file's own; write name: {path.stem}"
-        )
+        raise SpecError([*faults, *sentences(path.name, error)]) from None
+    if faults:
+        raise SpecError(faults)
     if isinstance(found.arrivals, Replay):
         # A job is read elsewhere: a path beside this file must be one from anywhere.
         trace = str(path.parent.absolute() / found.arrivals.trace)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from scipy import stats
 
 from loadtest.arrivals import (
@@ -18,8 +19,8 @@ from loadtest.arrivals import (
     Replay,
     Step,
     Steps,
-    mean_ratio,
     moments,
+    seconds_for,
 )
 from serving.errors import InputError
 
@@ -67,14 +68,44 @@ def test_moments_are_in_order_and_within_the_time(
 
 
 @pytest.mark.parametrize("arrivals", DRAWN, ids=name_of)
-def test_the_mean_rate_is_the_one_that_is_named(arrivals: Arrivals) -> None:
-    ratio = mean_ratio(arrivals, 30)
-    assert ratio is not None
-    counts = [len(moments(arrivals, peak_rps=100, seconds=30, seed=seed)) for seed in range(1, 41)]
-    expected = ratio * 3000
+def test_as_many_come_as_the_time_was_reckoned_for(arrivals: Arrivals) -> None:
+    seconds = seconds_for(arrivals, peak_rps=100, requests=3000)
+    counts = [
+        len(moments(arrivals, peak_rps=100, seconds=seconds, seed=seed)) for seed in range(40)
+    ]
     # Clumps make the number vary more than Poisson's does.
-    error = math.sqrt(expected / min(getattr(arrivals, "burstiness", 1.0), 1.0) / len(counts))
-    assert abs(np.mean(counts) - expected) < 4 * error
+    error = math.sqrt(3000 / min(getattr(arrivals, "burstiness", 1.0), 1.0) / len(counts))
+    assert abs(np.mean(counts) - 3000) < 4 * error
+
+
+@pytest.mark.parametrize("arrivals", [DRAWN[0], DRAWN[3], STEPS], ids=name_of)
+def test_where_less_than_one_request_is_due_on_average_one_comes_now_and_then(
+    arrivals: Arrivals,
+) -> None:
+    # Ten seconds at a mean ratio of 1, also of the ramp and of the first step.
+    counts = [len(moments(arrivals, peak_rps=0.03, seconds=10, seed=n)) for n in range(4000)]
+    assert abs(np.mean(counts) - 0.3) < 4 * math.sqrt(0.3 / len(counts))
+
+
+@pytest.mark.parametrize(
+    ("steps", "requests", "seconds"),
+    [
+        (((10, 1.0), (5, 0.5)), 50, 5),
+        (((10, 1.0), (5, 0.5)), 100, 10),
+        (((10, 1.0), (5, 0.5)), 110, 12),
+        (((10, 1.0), (5, 0.5)), 200, 30),
+        (((10, 0.0), (5, 0.5)), 50, 20),
+        (((10, 1.0), (5, 0.0)), 100, 10),
+        (((10, 1.0), (5, 0.0)), 101, 0),
+        (((10, 1.0), (5, 0.5)), 0, 0),
+    ],
+)
+def test_steps_take_as_long_as_each_of_them_says(
+    steps: tuple[tuple[float, float], ...], requests: int, seconds: float
+) -> None:
+    made = tuple(Step(seconds=lasts, rate_ratio=ratio) for lasts, ratio in steps)
+    found = seconds_for(Steps(kind="step", steps=made), peak_rps=10, requests=requests)
+    assert found == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +120,35 @@ def test_the_mean_rate_is_the_one_that_is_named(arrivals: Arrivals) -> None:
 def test_gaps_are_distributed_as_the_name_says(arrivals: Arrivals, gaps: object) -> None:
     found = moments(arrivals, peak_rps=200, seconds=60, seed=5)
     assert stats.kstest(np.diff(found) / 1e9, gaps.cdf).pvalue > 1e-3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("shape", "spread"), [(0.25, 4.0), (1.0, 1.0), (4.0, 0.25)])
+def test_counts_vary_as_much_as_the_shape_says(shape: float, spread: float) -> None:
+    arrivals = Gamma(kind="gamma", burstiness=shape)
+    found = moments(arrivals, peak_rps=1000, seconds=400, seed=3)
+    counts = np.bincount(found // 10**9, minlength=400)
+    assert counts.var() / counts.mean() == pytest.approx(spread, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "times", "rates"),
+    [
+        (Ramp(kind="ramp", from_ratio=0.2, to_ratio=1.8), (0, 30), (0.2, 1.8)),
+        (Ramp(kind="ramp", from_ratio=2, to_ratio=0), (0, 30), (2, 0)),
+        (Ramp(kind="ramp", from_ratio=0, to_ratio=1), (0, 30), (0, 1)),
+        (STEPS, (0, 10, 10, 20, 20, 30), (1, 1, 0, 0, 3, 3)),
+    ],
+    ids=["up", "down", "from nothing", "steps"],
+)
+def test_a_process_whose_rate_changes_is_poisson_by_its_own_clock(
+    arrivals: Arrivals, times: tuple[float, ...], rates: tuple[float, ...]
+) -> None:
+    found = moments(arrivals, peak_rps=200, seconds=30, seed=8) / 1e9
+    # The area under the rate up to each arrival, summed up finely, not by the code's own formula.
+    fine = np.linspace(0, 30, 300_001)
+    rate = np.interp(fine, times, np.array(rates) * 200.0)
+    area = np.concatenate([[0.0], np.cumsum((rate[1:] + rate[:-1]) / 2 * 1e-4)])
+    assert stats.kstest(np.diff(np.interp(found, fine, area)), stats.expon.cdf).pvalue > 1e-3
 
 
 # P15: what is called constant elsewhere has random gaps.
@@ -129,13 +189,49 @@ def test_a_trace_is_replayed_as_it_was_and_faster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "no moments"), ("1\n0\n", "no moments"), ("nan\n", "no moments"), ("x\n", ":1: 'x'")],
+    [
+        ("", "holds no moments; write"),
+        ("# only words\n\n", "holds no moments; write"),
+        ("1\n0\n", "line 2 is '0', which does not go on"),
+        ("1\nnan\n", "line 2 is 'nan', which does not go on"),
+        ("inf\n", "line 1 is 'inf', which does not go on"),
+        ("1\n2 s\n", "line 2 is '2 s'; write"),
+        ("x\n", "holds no moments in seconds, and as a log of requests"),
+    ],
 )
 def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
     trace = tmp_path / "trace.txt"
     trace.write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=said) as told:
         moments(Replay(kind="replay", trace=str(trace)), peak_rps=1, seconds=10, seed=1)
+    assert "\n" not in str(told.value)
+
+
+def test_a_trace_of_bytes_is_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.bin"
+    trace.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="cannot be read"):
+        moments(Replay(kind="replay", trace=str(trace)), peak_rps=1, seconds=10, seed=1)
+
+
+@pytest.mark.parametrize("trace", ["no/such", ".", "/dev/zero"])
+def test_a_trace_that_is_no_file_is_refused_and_not_read(trace: str) -> None:
+    with pytest.raises(InputError, match="is no file"):
+        moments(Replay(kind="replay", trace=trace), peak_rps=1, seconds=1, seed=1)
+
+
+def test_the_log_of_a_run_is_replayed_in_the_order_in_which_its_requests_were_due(
+    tmp_path: Path,
+) -> None:
+    # Dates in nanoseconds, which a float would round by hundreds of them; written as they ended.
+    log = tmp_path / "requests.csv"
+    start = 1_764_600_000_000_000_000
+    rows = [(start + 7_000_001, 10), (start, 90_000_000), (start + 7_000_003, 99_000_000)]
+    lines = [f"{due},{due},{due + lasts},200" for due, lasts in rows]
+    log.write_text("\n".join(["intended_start_ns,start_ns,end_ns,status", *lines]) + "\n")
+    replay = Replay(kind="replay", trace=str(log), speed=0.5)
+    found = moments(replay, peak_rps=1, seconds=10, seed=1)
+    assert found.tolist() == [0, 14_000_002, 14_000_006]
 
 
 @pytest.mark.parametrize("arrivals", [Constant(kind="constant"), *DRAWN[:4]], ids=name_of)
@@ -146,6 +242,26 @@ def test_more_requests_than_a_run_can_hold_are_refused_before_they_are_drawn(
         moments(arrivals, peak_rps=1e9, seconds=1000, seed=1)
 
 
-def test_an_unknown_trace_is_an_error_of_one_line() -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        moments(Replay(kind="replay", trace="no/such"), peak_rps=1, seconds=1, seed=1)
+@pytest.mark.parametrize("arrivals", [Constant(kind="constant", rate_ratio=1e200), *DRAWN[:4]])
+def test_a_rate_beyond_all_numbers_is_refused_alike(arrivals: Arrivals) -> None:
+    with pytest.raises(InputError, match="at most 20,000,000"):
+        moments(arrivals, peak_rps=1e308, seconds=1e9, seed=1)
+
+
+@pytest.mark.parametrize("burstiness", [0.0, 1e-9, 1e308])
+def test_a_shape_that_is_no_traffic_is_refused_before_it_is_drawn(burstiness: float) -> None:
+    with pytest.raises(ValidationError, match="burstiness"):
+        Gamma(kind="gamma", burstiness=burstiness)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"kind": "ramp", "from_ratio": 0.0, "to_ratio": 0.0},
+        {"kind": "step", "steps": [{"seconds": 5.0, "rate_ratio": 0.0}]},
+    ],
+    ids=["ramp", "step"],
+)
+def test_what_never_sends_a_request_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="never send"):
+        (Ramp if data["kind"] == "ramp" else Steps).model_validate(data)

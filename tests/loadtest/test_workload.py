@@ -47,7 +47,7 @@ def test_the_folder_holds_what_it_is_known_for() -> None:
         (GOOD.replace("poisson", "poison"), "poison"),
         (GOOD.replace("rate_ratio: 0.5", "rate_ratio: 0"), "rate_ratio"),
         (GOOD + "second: 4\n", "second"),
-        (GOOD.replace("name: mine", "name: yours"), "must be the file's own"),
+        (GOOD.replace("name: mine", "name: yours"), "name=yours is not the file's own"),
         (GOOD + "distinct_ratio: 1.5\n", "distinct_ratio"),
         (GOOD.replace("{kind: poisson, rate_ratio: 0.5}", "{kind: step, steps: []}"), "steps"),
     ],
@@ -59,8 +59,10 @@ def test_what_is_wrong_is_told_with_the_field(tmp_path: Path, text: str, said: s
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("framing: json", "framing: xml") + "seconds: -1\n"
+    text = text.replace("name: mine", "name: yours")
     with pytest.raises(InputError) as told:
         load_workload(written(tmp_path, text))
+    assert "name=yours" in str(told.value)
     assert "framing" in str(told.value)
     assert "seconds" in str(told.value)
 
