@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Discriminator, Field, Tag
 
-from serving.errors import InputError
-from serving.judge.run import NEVER
+from loadtest.trace import bounded, read_trace
 from serving.slo import Positive
 from serving.strict import Fault, Rule, Strict, tagged
 
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Moments = NDArray[np.int64]
-
-MOST: Final = 20_000_000
-"""Arrivals of one run: 160 MB, and two hours at 2,500 a second."""
 
 
 class Constant(Strict):
@@ -141,7 +137,7 @@ def moments(arrivals: Arrivals, *, peak_rps: float, seconds: float, seed: int) -
             times, rates = _corners(arrivals.steps, peak_rps, seconds)
             found = _inhomogeneous(random, times, rates)
         case Replay():
-            found = _trace(Path(arrivals.trace)) / arrivals.speed
+            found = read_trace(Path(arrivals.trace)) / arrivals.speed
     found = found[found < seconds]
     return np.minimum(np.rint(found * 1e9), seconds * 1e9 - 1).astype(np.int64)
 
@@ -181,20 +177,6 @@ def first_ratio(arrivals: Arrivals) -> float | None:
             return arrivals.steps[0].rate_ratio
         case Replay():
             return None
-
-
-def bounded(requests: float) -> float:
-    """As many requests, if one run can hold them.
-
-    Raises:
-        InputError: it cannot.
-    """
-    if not requests <= MOST:
-        raise InputError(
-            f"the schedule would hold {requests:,.0f} requests; one run holds at most {MOST:,}, so "
-            "lower the rate or the time"
-        )
-    return requests
 
 
 def _quotient(requests: float, rate: float) -> float:
@@ -254,61 +236,3 @@ def _inhomogeneous(
     mean = (rate[part] + root) / 2
     inside = np.divide(left, mean, out=np.zeros_like(left), where=mean > 0)
     return np.sort(at[part] + inside).astype(np.float64)
-
-
-def _trace(path: Path) -> NDArray[np.float64]:
-    """Seconds since the first moment, in order."""
-    if not path.is_file():
-        raise InputError(
-            f"trace={path}: is no file; give the path as seen from the workload's file"
-        )
-    try:
-        found = _moments_in(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"trace={path}: cannot be read ({error}); give a text file") from None
-    if not len(found):
-        raise InputError(f"trace={path}: holds no moments; write one in seconds a line")
-    since: NDArray[np.float64] = found - found[0]
-    return since
-
-
-def _moments_in(path: Path) -> NDArray[np.float64]:
-    found: list[float] = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            word = line.split("#", 1)[0].strip()
-            if not word:
-                continue
-            try:
-                moment = float(word)
-            except ValueError:
-                if not found:
-                    return _moments_logged(path)
-                raise InputError(
-                    f"trace={path}: line {number} is {word[:40]!r}; write a moment in seconds"
-                ) from None
-            if not math.isfinite(moment) or (found and moment < found[-1]):
-                raise InputError(
-                    f"trace={path}: line {number} is {word[:40]!r}, which does not go on in time; "
-                    "sort the moments"
-                )
-            found.append(moment)
-            bounded(len(found))
-    return np.array(found, dtype=np.float64)
-
-
-def _moments_logged(path: Path) -> NDArray[np.float64]:
-    """When the requests of a log were due; a log is written as they end, not as they come."""
-    from loadtest.recordings.reading import read_recording
-
-    try:
-        run = read_recording(path).run
-    except InputError as error:
-        raise InputError(
-            f"trace={path}: holds no moments in seconds, and as a log of requests: {error}"
-        ) from None
-    bounded(len(run))
-    due = np.sort(run.intended[run.intended != NEVER])
-    # Taken from each other as whole numbers: a date in nanoseconds is too long for a float.
-    since: NDArray[np.float64] = (due - due[:1]) / 1e9
-    return since

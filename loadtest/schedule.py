@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtest.arrivals import Poisson, bounded, first_ratio, moments, seconds_for
+from loadtest.arrivals import Poisson, first_ratio, moments, seconds_for
+from loadtest.trace import bounded
 from serving.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.arrivals import MOST, Arrivals, Constant, Poisson, Replay, Step, Steps
+from loadtest.arrivals import Arrivals, Constant, Poisson, Replay, Step, Steps
 from loadtest.schedule import Schedule, schedule_of
+from loadtest.trace import MOST
 from loadtest.workload import Workload, workload_of
 from serving.errors import InputError
 
