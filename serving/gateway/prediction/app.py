@@ -32,6 +32,7 @@ from serving.gateway.prediction.valkey import Valkey
 # Bodies in memory at once; beyond it requests are refused, so that memory has an end.
 MOST_HELD_BYTES: Final = 64 * 1024 * 1024
 CLOSE_SECONDS: Final = 1.0
+PASS_OVER_SECONDS: Final = 5.0
 _PREFIX, _SUFFIX = "/v2/models/", "/infer"
 
 _log = logging.getLogger(__name__)
@@ -106,6 +107,8 @@ class Hop:
             exchange.digest, served = "", None
         else:
             answer, state = await self._guarded(scope.headers, protocol, exchange, served)
+        if not exchange.read:
+            await _pass_over(protocol)
         protocol.response_bytes(answer.status, exchange.headers_of(answer, state), answer.body)
         self._record(served, exchange, answer, state)
 
@@ -140,6 +143,7 @@ class Hop:
             metrics.refusals[served.model, "429"] += 1
             return error_answer(429, "too many bytes are in flight here", retry_after="1"), "bypass"
         metrics.held_bytes += size
+        exchange.read = True
         try:
             try:
                 body = await protocol()
@@ -240,6 +244,18 @@ class Hop:
                 done - exchange.started,
             )
         self._log.write(exchange.record_of(answer, state, done, served.log if served else None))
+
+
+async def _pass_over(protocol: Any) -> None:
+    """Take in a body that nobody reads, piece by piece.
+
+    An answer before the end of a body closes the connection, and what had not been read by then
+    resets it: the answer may be lost with it.
+    """
+    with suppress(ProtocolClosed, TimeoutError):
+        async with asyncio.timeout(PASS_OVER_SECONDS):
+            async for _ in protocol:
+                pass
 
 
 def _plain(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:

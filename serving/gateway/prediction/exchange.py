@@ -18,7 +18,7 @@ class Exchange:
 
     __slots__ = (
         *("answered", "arrived", "client", "digest", "inputs", "model", "request_bytes"),
-        *("hashed", "request_id", "sent", "started", "version"),
+        *("hashed", "read", "request_id", "sent", "started", "version"),
     )
 
     def __init__(self, model: str, headers: Any) -> None:
@@ -32,6 +32,7 @@ class Exchange:
         self.client: str = get("x-galley-client", "")
         self.request_id: str = get("x-request-id", "")
         self.sent = self.answered = 0.0
+        self.read = False
         self.request_bytes = 0
         self.inputs: Sample | None = None
         self.hashed: tuple[str, str] | None = None

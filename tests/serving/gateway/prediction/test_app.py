@@ -492,9 +492,26 @@ def test_large_bodies_at_once_are_bounded_and_refused_beyond(hop: Hop, upstream:
     with ThreadPoolExecutor(40) as pool:
         answers = list(pool.map(lambda _: hop.ask(content=body), range(120)))
     assert {answer.status_code for answer in answers} <= {200, 400, 429}
+    # Each is told so, on a connection that stays.
+    assert not any(answer.headers.get("connection") == "close" for answer in answers)
     process = psutil.Process(hop.process.pid)
     assert process.memory_info().rss < 300_000_000
     assert hop.metric("galley_request_bytes_held") == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"x-galley-version": "no number"}, 503),
+        ({"content-encoding": "gzip"}, 415),
+    ],
+)
+def test_a_refusal_reaches_whoever_is_still_sending(
+    hop: Hop, headers: dict[str, str], status: int
+) -> None:
+    large = b" " * 8_000_000
+    for _ in range(5):
+        assert hop.ask(content=large, headers=headers).status_code == status
 
 
 def test_a_hop_that_is_stopped_finishes_what_it_has_and_closes_its_log(
